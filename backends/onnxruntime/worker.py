@@ -1,0 +1,201 @@
+"""The onnxruntime worker: imports the ONNX bytes; passes.py names the optimiser's passes."""
+import ctypes
+import json
+import os
+import re
+import statistics
+import tempfile
+
+import numpy
+import onnxruntime
+
+from opdiff_worker import (ALL_DTYPES, NUMPY, Backend, Tensor, Unsupported, check_options, instruction_set, serve)
+from passes import PASSES
+
+LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
+          "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}
+TYPES = {"tensor(double)": "double", "tensor(float)": "float", "tensor(float16)": "float16",
+         "tensor(bfloat16)": "bfloat16", "tensor(int8)": "int8", "tensor(int16)": "int16", "tensor(int32)": "int32",
+         "tensor(int64)": "int64", "tensor(uint8)": "uint8", "tensor(uint16)": "uint16", "tensor(uint32)": "uint32",
+         "tensor(uint64)": "uint64", "tensor(bool)": "bool"}
+BFLOAT16 = 16  # TensorProto.DataType
+# What onnxruntime says of a model that it has no kernel or no schema for, as opposed to one that it gets wrong.
+NOT_THERE = re.compile(r"NOT_IMPLEMENTED|NotImplemented|is not a registered function/op|No Op registered for|"
+                       r"Could not find an implementation|is under development and support for this is limited|"
+                       r"official released onnx opset", re.IGNORECASE)
+TOO_NEW = re.compile(r"max supported IR version: (\d+)")
+
+
+def _varint(data, position):
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def ir_version(model, replacement=None):
+    """ModelProto.ir_version of serialised `model`, or with `replacement` (below 128) the model with that version."""
+    position = 0
+    while position < len(model):
+        start = position
+        tag, position = _varint(model, position)
+        field, kind = tag >> 3, tag & 7
+        if kind == 0:
+            value, position = _varint(model, position)
+            if field == 1:
+                if replacement is None:
+                    return value
+                return model[:start] + bytes([0x08, replacement]) + model[position:]
+        elif kind == 2:
+            length, position = _varint(model, position)
+            position += length
+        elif kind in (1, 5):
+            position += 8 if kind == 1 else 4
+        else:
+            raise ValueError("not an ONNX model")
+    return 0 if replacement is None else bytes([0x08, replacement]) + model
+
+
+class State:
+    def __init__(self, model, profile, nodes):
+        self.model = model
+        self.profile = profile
+        self.nodes = nodes
+        self.session = None
+        self.input_types = {}
+        self.outputs = []
+
+
+class OnnxRuntime(Backend):
+    def __init__(self):
+        self.level = None
+        self.threads = int(os.environ.get("OPDIFF_THREADS", "0"))
+        self.disabled = []
+        self.newest_ir = 127
+
+    def hello(self, options):
+        check_options(options, {"opt": LEVELS, "disable": None, "threads": None})
+        self.level = options.get("opt")
+        self.disabled = [name for name in options.get("disable", "").split("+") if name]
+        unknown = [name for name in self.disabled if name not in PASSES]
+        if unknown:
+            raise ValueError(f"disable={'+'.join(unknown)}: no such pass; known: {' '.join(PASSES)}")
+        if self.level == "layout" and not hasattr(onnxruntime.GraphOptimizationLevel, "ORT_ENABLE_LAYOUT"):
+            raise ValueError(f"opt=layout: onnxruntime {onnxruntime.__version__} has no such level")
+        self.threads = int(options.get("threads", self.threads))
+        build = onnxruntime.get_build_info() if hasattr(onnxruntime, "get_build_info") else ""
+        return {"name": "onnxruntime", "version": onnxruntime.__version__, "build": build, "isa": instruction_set(),
+                "operators": ["*"], "dtypes": ALL_DTYPES, "importing": True, "passes": PASSES}
+
+    def _session(self, model, profile_prefix=None):
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        if self.level:
+            options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[self.level])
+        if profile_prefix:
+            options.enable_profiling = True
+            options.profile_file_prefix = profile_prefix
+        extra = {"disabled_optimizers": self.disabled} if self.disabled else {}
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"], **extra)
+
+    def _open(self, state, profile_prefix=None):
+        """Makes the session; a model newer than this release's IR version is offered again as the newest it knows."""
+        try:
+            try:
+                if ir_version(state.model) > self.newest_ir:
+                    state.model = ir_version(state.model, self.newest_ir)
+                state.session = self._session(state.model, profile_prefix)
+            except Exception as error:
+                limit = TOO_NEW.search(str(error))
+                if not limit:
+                    raise
+                self.newest_ir = int(limit.group(1))
+                state.model = ir_version(state.model, self.newest_ir)
+                state.session = self._session(state.model, profile_prefix)
+        except Exception as error:
+            if NOT_THERE.search(str(error)) or type(error).__name__ == "NotImplemented":
+                raise Unsupported(" ".join(str(error).split()))
+            raise
+        state.input_types = {item.name: TYPES.get(item.type) for item in state.session.get_inputs()}
+        state.outputs = [(item.name, TYPES.get(item.type)) for item in state.session.get_outputs()]
+        for name, kind in state.outputs:
+            if kind is None:
+                raise Unsupported(f"output '{name}' is no tensor of numbers")
+
+    def prepare(self, graph, model, isolated, profile):
+        if not model:
+            raise Unsupported("onnxruntime reads ONNX bytes only")
+        if 0 < ir_version(model) < 4:  # before IR 4 every initialiser had to be an input too
+            model = ir_version(model, 4)
+        state = State(model, profile, {node.id for node in graph.nodes})
+        if not profile:
+            self._open(state)
+        return state
+
+    def run(self, state, inputs):
+        if state.session is None:  # a profile ends with its session: one session for each profiled run()
+            state.folder = tempfile.TemporaryDirectory(prefix="opdiff-profile-")
+            self._open(state, os.path.join(state.folder.name, "profile"))
+        inputs = {name: tensor for name, tensor in inputs.items() if name in state.input_types}
+        names = [name for name, _ in state.outputs]
+        try:
+            if any(tensor.dtype == "bfloat16" for tensor in inputs.values()) or \
+                    any(kind == "bfloat16" for _, kind in state.outputs):
+                return self._run_values(state, inputs, names)
+            arrays = state.session.run(names, {name: tensor.array for name, tensor in inputs.items()})
+        except Exception as error:
+            if NOT_THERE.search(str(error)):
+                raise Unsupported(" ".join(str(error).split()))
+            raise
+        return {name: Tensor(numpy.asarray(array)) for name, array in zip(names, arrays)}
+
+    @staticmethod
+    def _run_values(state, inputs, names):
+        make = onnxruntime.OrtValue
+        feeds = {}
+        for name, tensor in inputs.items():
+            if tensor.dtype != "bfloat16":
+                feeds[name] = make.ortvalue_from_numpy(tensor.array)
+            elif hasattr(make, "ortvalue_from_numpy_with_onnx_type"):
+                feeds[name] = make.ortvalue_from_numpy_with_onnx_type(numpy.ascontiguousarray(tensor.array), BFLOAT16)
+            else:
+                raise Unsupported(f"onnxruntime {onnxruntime.__version__} cannot be fed bfloat16 from Python")
+        results = {}
+        for (name, kind), value in zip(state.outputs, state.session.run_with_ort_values(names, feeds)):
+            if kind != "bfloat16":
+                results[name] = Tensor(value.numpy())
+                continue
+            bits = numpy.empty(tuple(value.shape()), NUMPY[kind])
+            ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
+            results[name] = Tensor(bits, kind)
+        return results
+
+    def node_times(self, state):
+        if state.session is None:
+            return {}
+        path = state.session.end_profiling()
+        state.session = None
+        with open(path) as file:
+            events = json.load(file)
+        state.folder.cleanup()
+        times = {}
+        for event in events:
+            name = event.get("name", "")
+            if event.get("cat") == "Node" and name.endswith("_kernel_time"):
+                times.setdefault(name[:-len("_kernel_time")], []).append(event["dur"] / 1e3)
+        return {name: statistics.median(values) for name, values in times.items() if name in state.nodes}
+
+    def release(self, state):
+        state.session = None
+
+
+if __name__ == "__main__":
+    serve(OnnxRuntime())
