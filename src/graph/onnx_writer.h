@@ -1,0 +1,18 @@
+// Writes a Graph as an ONNX model, with the opsets and the IR version that it has. The same graph gives the
+// same bytes. graph/onnx_reader.h is the other way.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace opdiff {
+
+// A serialised ModelProto; node names are the ids. CHECKs that it stays under protobuf's 2 GiB, which every
+// graph that was read and every part of one does.
+std::string write_onnx(const Graph& graph);
+// Atomically.
+Expected<void> write_onnx_file(const Graph& graph, const std::filesystem::path& path);
+
+}  // namespace opdiff
