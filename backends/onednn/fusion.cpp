@@ -1,0 +1,66 @@
+// Which nodes can be post-operations of the one before them, as oneDNN's users fuse: convolution, Gemm or
+// MatMul, then at most one addition of an equally shaped tensor (convolution only), then at most one
+// element-wise operator.
+#include <algorithm>
+
+#include "program.h"
+
+namespace opdiff::onednn {
+namespace {
+
+struct Uses {
+  std::map<std::string, std::vector<std::size_t>> readers;
+  std::map<std::string, std::size_t> producer;
+  std::set<std::string> graph_outputs;
+};
+
+// The only reader of a node's output, where nothing else sees that output.
+const sdk::Node* only_reader(const sdk::Graph& graph, const Uses& uses, const sdk::Node& node) {
+  if (node.outputs.size() != 1 || uses.graph_outputs.count(node.outputs[0])) return nullptr;
+  const auto readers = uses.readers.find(node.outputs[0]);
+  if (readers == uses.readers.end() || readers->second.size() != 1) return nullptr;
+  const sdk::Node& reader = graph.nodes[readers->second[0]];
+  return reader.outputs.size() == 1 && reader.domain.empty() ? &reader : nullptr;
+}
+
+// Whether all that `node` reads beside `own` is there before the node at `index` runs.
+bool rest_is_ready(const Uses& uses, const sdk::Node& node, const std::string& own, std::size_t index) {
+  return std::all_of(node.inputs.begin(), node.inputs.end(), [&](const std::string& name) {
+    const auto producer = uses.producer.find(name);
+    return name == own || producer == uses.producer.end() || producer->second < index;
+  });
+}
+
+}  // namespace
+
+std::vector<Fusion> find_fusions(const sdk::Graph& graph) {
+  Uses uses;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    for (const auto& name : graph.nodes[i].inputs) uses.readers[name].push_back(i);
+    for (const auto& name : graph.nodes[i].outputs) uses.producer[name] = i;
+  }
+  for (const auto& output : graph.outputs) uses.graph_outputs.insert(output.name);
+
+  std::vector<Fusion> fusions(graph.nodes.size());
+  std::set<const sdk::Node*> taken;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
+    const sdk::Node& anchor = graph.nodes[i];
+    if (!anchor.domain.empty() || (anchor.op != "Conv" && anchor.op != "Gemm" && anchor.op != "MatMul"))
+      continue;
+    auto& followers = fusions[i].followers;
+    const sdk::Node* next = only_reader(graph, uses, anchor);
+    if (anchor.op == "Conv" && next && next->op == "Add" && next->inputs.size() == 2 && !taken.count(next)) {
+      if (rest_is_ready(uses, *next, anchor.outputs[0], i)) {
+        followers.push_back(next);
+        next = only_reader(graph, uses, *next);
+      }
+    }
+    const auto& last = followers.empty() ? anchor : *followers.back();
+    if (next && is_eltwise(next->op) && !taken.count(next) && rest_is_ready(uses, *next, last.outputs[0], i))
+      followers.push_back(next);
+    taken.insert(followers.begin(), followers.end());
+  }
+  return fusions;
+}
+
+}  // namespace opdiff::onednn

@@ -1,0 +1,218 @@
+#include "node_builder.h"
+
+#include <cstring>
+
+namespace opdiff::onednn {
+namespace {
+
+double element(const Value& value, std::size_t index) {
+  const std::byte* at = value.data() + index * sdk::element_size(value.dtype);
+  if (value.dtype == "float") {
+    float number;
+    std::memcpy(&number, at, sizeof number);
+    return number;
+  }
+  if (value.dtype == "float16") {
+    _Float16 number;
+    std::memcpy(&number, at, sizeof number);
+    return static_cast<double>(number);
+  }
+  if (value.dtype == "bfloat16") {
+    std::uint16_t upper;
+    std::memcpy(&upper, at, sizeof upper);
+    const std::uint32_t bits = std::uint32_t{upper} << 16;
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return number;
+  }
+  if (value.dtype == "bool") return static_cast<double>(*at);
+  throw sdk::Unsupported("a scalar of dtype " + value.dtype);
+}
+
+}  // namespace
+
+void Kernel::execute() {
+  for (auto& step : steps) {
+    if (step.host) {
+      step.host();
+    } else {
+      step.primitive.execute(stream(), step.arguments);
+    }
+  }
+  stream().wait();
+  for (const auto& [name, buffer] : written) {
+    if (!buffer.intact()) throw std::runtime_error("oneDNN wrote outside the memory of '" + name + "'");
+  }
+}
+
+NodeBuilder::NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& values, bool everything_known,
+                         const Fusion* fusion)
+    : node_(node), opset_(opset), values_(values), everything_known_(everything_known), fusion_(fusion) {}
+
+bool NodeBuilder::has(std::size_t index) const {
+  return index < node_.inputs.size() && !node_.inputs[index].empty();
+}
+
+bool NodeBuilder::wants_output(std::size_t index) const {
+  return index < node_.outputs.size() && !node_.outputs[index].empty();
+}
+
+const Value& NodeBuilder::value_named(const std::string& name, const std::string& what) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) {
+    throw std::invalid_argument(what + " '" + name +
+                                "' is produced by no earlier node and is no graph input or initialiser");
+  }
+  return found->second;
+}
+
+const Value& NodeBuilder::input(std::size_t index) const {
+  if (!has(index)) throw std::invalid_argument("input " + std::to_string(index) + " is missing");
+  return value_named(node_.inputs[index], "input " + std::to_string(index));
+}
+
+const Value& NodeBuilder::floating(std::size_t index) const {
+  const Value& value = input(index);
+  if (!is_floating(value.dtype)) {
+    throw sdk::Unsupported("input " + std::to_string(index) + " has dtype " + value.dtype +
+                           "; oneDNN computes this operator in float, float16 and bfloat16");
+  }
+  return value;
+}
+
+std::vector<std::int64_t> NodeBuilder::integers(std::size_t index) const {
+  const Value& value = input(index);
+  if (!value.known && !everything_known_) throw NotYetKnown{};
+  const std::size_t count = sdk::element_count(value.shape);
+  std::vector<std::int64_t> result(count);
+  if (value.dtype == "int64") {
+    if (count > 0) std::memcpy(result.data(), value.data(), count * sizeof(std::int64_t));
+  } else if (value.dtype == "int32") {
+    for (std::size_t i = 0; i < count; ++i)
+      result[i] = reinterpret_cast<const std::int32_t*>(value.data())[i];
+  } else {
+    throw std::invalid_argument("input " + std::to_string(index) + " has dtype " + value.dtype +
+                                "; expected int64 or int32");
+  }
+  return result;
+}
+
+double NodeBuilder::scalar(std::size_t index) const {
+  const Value& value = input(index);
+  if (sdk::element_count(value.shape) != 1) {
+    throw std::invalid_argument("input " + std::to_string(index) + " has shape " +
+                                sdk::to_string(value.shape) + "; expected one element");
+  }
+  if (!value.known && !everything_known_) throw NotYetKnown{};
+  return element(value, 0);
+}
+
+dnnl::memory NodeBuilder::in_layout(const Value& value, const Desc& wanted) {
+  if (value.memory.get_desc() == wanted) return value.memory;
+  dnnl::memory copy = scratch(wanted);
+  if (value.known) {
+    dnnl::memory from = value.memory;
+    dnnl::reorder(from, copy).execute(stream(), from, copy);
+    stream().wait();
+  } else {
+    add_reorder(value.memory, copy);
+  }
+  return copy;
+}
+
+dnnl::memory NodeBuilder::in_layout(const Value& value, const Desc& seen, const Desc& wanted) {
+  dnnl::memory from = dense_view(value, seen);
+  if (seen == wanted) return from;
+  dnnl::memory copy = scratch(wanted);
+  if (value.known) {
+    dnnl::reorder(from, copy).execute(stream(), from, copy);
+    stream().wait();
+  } else {
+    add_reorder(from, copy);
+  }
+  return copy;
+}
+
+dnnl::memory NodeBuilder::dense_memory(const Value& value) {
+  return in_layout(value, dense(value.dtype, value.shape));
+}
+
+dnnl::memory NodeBuilder::dense_view(const Value& value, const Desc& seen) {
+  const dnnl::memory base = dense_memory(value);
+  dnnl::memory view(seen, engine(), base.get_data_handle());
+  // Once everything is known, the data are where they will be for as long as this kernel lives.
+  if (base.get() == value.memory.get() && !everything_known_) value.views->push_back(view);
+  return view;
+}
+
+dnnl::primitive_attr NodeBuilder::with_post_operations(dnnl::primitive_attr attributes) {
+  sum_operand_.clear();
+  if (!fusion_) return attributes;
+  dnnl::post_ops operations = attributes.get_post_ops();
+  std::string previous = node_.outputs.at(0);
+  for (const sdk::Node* follower : fusion_->followers) {
+    if (is_eltwise(follower->op)) {
+      const Eltwise eltwise = eltwise_of(NodeBuilder(*follower, opset_, values_, everything_known_, nullptr));
+      operations.append_eltwise(eltwise.algorithm, eltwise.alpha, eltwise.beta);
+    } else {  // Add
+      sum_operand_ = follower->inputs.at(follower->inputs.at(0) == previous ? 1 : 0);
+      operations.append_sum();
+    }
+    previous = follower->outputs.at(0);
+  }
+  attributes.set_post_ops(operations);
+  return attributes;
+}
+
+Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Shape& shape) {
+  return output(index, dtype, shape, dense(dtype, shape));
+}
+
+Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Shape& shape,
+                           const Desc& layout) {
+  if (!wants_output(index)) throw std::invalid_argument("output " + std::to_string(index) + " has no name");
+  const auto& name = fusion_ && index == 0 ? fusion_->last().outputs.at(0) : node_.outputs[index];
+  sdk::element_count(shape);
+  Value value;
+  value.dtype = dtype;
+  value.shape = shape;
+  value.buffer = sdk::Buffer(layout.get_size());
+  value.memory = dnnl::memory(layout, engine(), value.buffer.data());
+  kernel_.written.emplace_back(name, value.buffer);
+  if (index == 0 && !sum_operand_.empty()) {
+    const Value& operand = value_named(sum_operand_, "operand");
+    if (operand.shape != shape || operand.dtype != dtype)
+      throw sdk::Unsupported("a sum of other shape or dtype cannot be fused");
+    add_reorder(operand.memory, value.memory);
+  }
+  Value& stored = values_[name];
+  stored = std::move(value);
+  return stored;
+}
+
+bool NodeBuilder::is_empty(std::size_t index, const std::string& dtype, const Shape& shape) {
+  if (sdk::element_count(shape) > 0) return false;
+  output(index, dtype, shape);
+  return true;
+}
+
+dnnl::memory NodeBuilder::scratch(const Desc& layout) {
+  const sdk::Buffer buffer(layout.get_size());
+  kernel_.written.emplace_back("a reordered copy", buffer);
+  return dnnl::memory(layout, engine(), buffer.data());
+}
+
+void NodeBuilder::add(dnnl::primitive primitive, std::unordered_map<int, dnnl::memory> arguments) {
+  kernel_.steps.push_back({std::move(primitive), std::move(arguments), nullptr});
+}
+
+void NodeBuilder::add_host(std::function<void()> step) {
+  kernel_.steps.push_back({{}, {}, std::move(step)});
+}
+
+void NodeBuilder::add_reorder(const dnnl::memory& from, const dnnl::memory& to) {
+  const dnnl::reorder::primitive_desc description(engine(), from.get_desc(), engine(), to.get_desc());
+  add(dnnl::reorder(description), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+}
+
+}  // namespace opdiff::onednn

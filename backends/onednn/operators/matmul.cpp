@@ -1,0 +1,154 @@
+// Gemm and MatMul: the matmul primitive. Transposes are strides, alpha is a scale, C is the bias (scaled by
+// beta).
+#include <algorithm>
+#include <cstring>
+
+#include "../node_builder.h"
+
+namespace opdiff::onednn {
+namespace {
+
+using Description = dnnl::matmul::primitive_desc;
+
+// A matrix (or a batch of them) as the primitive sees a value's dense elements.
+struct Operand {
+  const Value* value;
+  Desc seen;
+  Dims dims;
+};
+
+Operand operand(const Value& value, const Dims& dims, bool transposed = false) {
+  const auto type = *data_type(value.dtype);
+  if (!transposed) return {&value, dense(type, dims), dims};
+  const std::size_t last = dims.size() - 1;
+  Dims strides = dense_strides(dims), swapped = dims;
+  std::swap(strides[last], strides[last - 1]);
+  std::swap(swapped[last], swapped[last - 1]);
+  return {&value, Desc(swapped, type, strides), swapped};
+}
+
+// The primitive that computes a * w (+ bias), with known weights in the layout that it likes best.
+Description describe(const Operand& a, const Operand& w, const Desc* bias, const Desc& target,
+                     const dnnl::primitive_attr& attributes) {
+  const auto attempt = [&](const Desc& weights, bool may_fail) {
+    return bias ? Description(engine(), a.seen, weights, *bias, target, attributes, may_fail)
+                : Description(engine(), a.seen, weights, target, attributes, may_fail);
+  };
+  if (w.value->known) {
+    if (const auto best = attempt(any_layout(w.value->dtype, w.dims), true)) return best;
+  }
+  return attempt(w.seen, false);
+}
+
+dnnl::memory scale_memory(NodeBuilder& builder, float scale) {
+  dnnl::memory memory = builder.scratch(dense("float", {1}));
+  std::memcpy(memory.get_data_handle(), &scale, sizeof scale);
+  return memory;
+}
+
+void matmul(NodeBuilder& builder) {
+  const Value& a = builder.floating(0);
+  const Value& b = builder.floating(1);
+  if (a.dtype != b.dtype) throw std::invalid_argument("the operands have different dtypes");
+  if (a.shape.empty() || b.shape.empty()) throw std::invalid_argument("an operand is a scalar");
+  Shape left = a.shape, right = b.shape;
+  if (left.size() == 1) left.insert(left.begin(), 1);
+  if (right.size() == 1) right.push_back(1);
+  const std::int64_t rows = left[left.size() - 2], inner = left.back(), columns = right.back();
+  if (inner != right[right.size() - 2]) {
+    throw std::invalid_argument("shapes " + sdk::to_string(a.shape) + " and " + sdk::to_string(b.shape) +
+                                " differ in the dimension that is summed over");
+  }
+  const Shape batch = broadcast(Shape(left.begin(), left.end() - 2), Shape(right.begin(), right.end() - 2));
+  Shape shape = batch;
+  if (a.shape.size() > 1) shape.push_back(rows);
+  if (b.shape.size() > 1) shape.push_back(columns);
+  if (builder.is_empty(0, a.dtype, shape)) return;
+  if (inner == 0) throw sdk::Unsupported("a product that sums over nothing");
+
+  Dims target(batch.begin(), batch.end());
+  target.push_back(rows);
+  target.push_back(columns);
+  const Operand first = operand(a, with_leading_ones(left, target.size()));
+  const Operand second = operand(b, with_leading_ones(right, target.size()));
+  const Desc target_layout = dense(*data_type(a.dtype), target);
+  const auto description = describe(first, second, nullptr, target_layout, builder.with_post_operations());
+  const auto source = builder.dense_view(a, first.seen);
+  const auto weights = builder.in_layout(b, second.seen, description.weights_desc());
+  const Value& y = builder.output(0, a.dtype, shape);
+  builder.add(dnnl::matmul(description), {{DNNL_ARG_SRC, source},
+                                          {DNNL_ARG_WEIGHTS, weights},
+                                          {DNNL_ARG_DST, dnnl::memory(target_layout, engine(), y.data())}});
+}
+
+// C as the primitive's bias: [1 or M, 1 or N]; beta * C, in float, where beta is not one.
+dnnl::memory scaled_bias(NodeBuilder& builder, const Value& c, const Dims& dims, float beta) {
+  const dnnl::memory plain = builder.dense_view(c, dense(*data_type(c.dtype), dims));
+  if (beta == 1.0f) return plain;
+  dnnl::memory scaled = builder.scratch(dense("float", dims));
+  dnnl::primitive_attr attributes;
+  attributes.set_scales_mask(DNNL_ARG_SRC, 0);
+  const dnnl::reorder::primitive_desc description(engine(), plain.get_desc(), engine(), scaled.get_desc(),
+                                                  attributes);
+  builder.add(dnnl::reorder(description),
+              {{DNNL_ARG_FROM, plain},
+               {DNNL_ARG_TO, scaled},
+               {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(builder, beta)}});
+  return scaled;
+}
+
+void gemm(NodeBuilder& builder) {
+  const Value& a = builder.floating(0);
+  const Value& b = builder.floating(1);
+  if (a.dtype != b.dtype) throw std::invalid_argument("the operands have different dtypes");
+  if (a.shape.size() != 2 || b.shape.size() != 2) {
+    throw std::invalid_argument("operands of shapes " + sdk::to_string(a.shape) + " and " +
+                                sdk::to_string(b.shape) + "; expected matrices");
+  }
+  const Operand first = operand(a, a.shape, builder.node().integer("transA", 0) != 0);
+  const Operand second = operand(b, b.shape, builder.node().integer("transB", 0) != 0);
+  const auto alpha = static_cast<float>(builder.node().real("alpha", 1));
+  const auto beta = static_cast<float>(builder.node().real("beta", 1));
+  const Shape shape = {first.dims[0], second.dims[1]};
+  if (first.dims[1] != second.dims[0]) {
+    throw std::invalid_argument("shapes " + sdk::to_string(a.shape) + " and " + sdk::to_string(b.shape) +
+                                " differ in the dimension that is summed over");
+  }
+  const bool biased = builder.has(2) && beta != 0;
+  if (biased) {
+    const Value& c = builder.floating(2);
+    if (c.shape.size() > 2 || broadcast(c.shape, shape) != shape) {
+      throw std::invalid_argument("C of shape " + sdk::to_string(c.shape) + " cannot be broadcast to " +
+                                  sdk::to_string(shape));
+    }
+  }
+  if (builder.is_empty(0, a.dtype, shape)) return;
+  if (first.dims[1] == 0) throw sdk::Unsupported("a product that sums over nothing");
+
+  std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, builder.dense_view(a, first.seen)}};
+  dnnl::primitive_attr attributes;
+  if (alpha != 1.0f) {
+    attributes.set_scales_mask(DNNL_ARG_SRC, 0);
+    arguments[DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC] = scale_memory(builder, alpha);
+  }
+  attributes = builder.with_post_operations(attributes);
+  const Desc target = dense(a.dtype, shape);
+  Desc bias;
+  if (biased) {
+    const Value& c = builder.input(2);
+    arguments[DNNL_ARG_BIAS] = scaled_bias(builder, c, with_leading_ones(c.shape, 2), beta);
+    bias = arguments[DNNL_ARG_BIAS].get_desc();
+  }
+  const auto description = describe(first, second, biased ? &bias : nullptr, target, attributes);
+  arguments[DNNL_ARG_WEIGHTS] = builder.in_layout(b, second.seen, description.weights_desc());
+  arguments[DNNL_ARG_DST] = builder.output(0, a.dtype, shape).memory;
+  builder.add(dnnl::matmul(description), arguments);
+}
+
+}  // namespace
+
+Bindings matmul_bindings() {
+  return {{"MatMul", matmul}, {"Gemm", gemm}};
+}
+
+}  // namespace opdiff::onednn
