@@ -141,7 +141,7 @@ def check_options(options, known):
 
 
 def _number(value):
-    return float(value)  # accepts "nan", "inf" and "-inf" too
+    return float(numpy.float32(value))  # an attribute is a float; accepts "nan", "inf" and "-inf" too
 
 
 def _attribute(value, tensor):
