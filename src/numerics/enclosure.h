@@ -1,0 +1,307 @@
+// One formula gives value and both yardsticks: Enclosure carries an exact value v, a radius (what any implementation under
+// the current profile may be off by, at most) and a variance (what it is off by on average), through + - * / and the
+// elementary functions. Derivations: docs/numerics.md, section 2. Sums and products of many terms: numerics/sum.h.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "numerics/budget.h"
+#include "numerics/profile.h"
+#include "numerics/scalar.h"
+
+namespace opdiff {
+
+// Which non-finite values an overflow on the way may yield.
+enum Overflow : std::uint8_t { kNoOverflow = 0, kPlusInfinity = 1, kMinusInfinity = 2, kNaN = 4 };
+
+// The radius formulas themselves are evaluated in double; each step is rounded outward by this factor.
+inline constexpr double kOutward = 1 + 0x1p-40;
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// Distance between neighbours of |x| in the inner format.
+inline double inner_ulp(double x, const Arithmetic& a) {
+  const double power = std::bit_cast<double>(std::bit_cast<std::uint64_t>(x) & 0x7FF0000000000000u);
+  return std::max(2 * a.u * power, a.eta);
+}
+
+template <class V>
+struct Enclosure {
+  static constexpr int kSources = 2;
+
+  V v = 0;
+  double e = 0;                      // radius
+  double s = 0;                      // variance of independent errors
+  double shared[kSources] = {0, 0};  // signed coefficient per shared source, in standard deviations
+  std::uint8_t overflow = kNoOverflow;
+
+  Enclosure() = default;
+  // An input as stored: exact, unless subnormals are read as zero.
+  Enclosure(V value) : v(value) {  // NOLINT: implicit, formulas mix exact inputs and enclosures
+    if (arithmetic().flush_to_zero && v != 0 && magnitude() < arithmetic().lambda) {
+      e = magnitude();
+      s = e * e;
+    }
+  }
+  Enclosure(int value) : v(value) {}     // NOLINT
+  template <class W = V>
+    requires(!std::is_same_v<W, double>)
+  Enclosure(double value) : Enclosure(static_cast<V>(value)) {}  // NOLINT
+
+  double value() const { return static_cast<double>(v); }
+  double magnitude() const { return std::fabs(static_cast<double>(v)); }
+  bool exact() const { return e == 0 && s == 0 && shared[0] == 0 && shared[1] == 0; }
+  double variance() const { return s + shared[0] * shared[0] + shared[1] * shared[1]; }
+};
+
+namespace enclosure_detail {
+
+// The rounding that ends every operation: adds u(|v| + e), and eta or lambda where the result may be subnormal.
+template <class V>
+Enclosure<V> rounded(Enclosure<V> x, bool can_underflow, double ulps_as_u = 1) {
+  const Arithmetic& a = arithmetic();
+  const double m = x.magnitude();
+  if (!(m <= std::numeric_limits<double>::max())) return x;  // infinite or NaN: the value itself says so
+  double step = ulps_as_u * a.u * (m + x.e);
+  x.s += (ulps_as_u * a.u * m) * (ulps_as_u * a.u * m) / 3;
+  if (m - x.e < a.lambda) {
+    if (can_underflow) {
+      step += a.eta;
+      if (m < a.lambda) x.s += a.eta * a.eta / 12;
+    }
+    if (a.flush_to_zero) {
+      step += a.lambda;
+      if (m < a.lambda) x.s += m * m;
+    }
+  }
+  x.e = (x.e + step) * kOutward;
+  if (m + x.e > a.max) x.overflow |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
+  return x;
+}
+
+template <class V>
+void combine(Enclosure<V>& y, const Enclosure<V>& a, double da, const Enclosure<V>& b, double db) {
+  y.s = da * da * a.s + db * db * b.s;
+  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = da * a.shared[k] + db * b.shared[k];
+}
+
+// f(x) with derivative d at x and `spread`, a bound on |f(x') - f(x)| for |x' - x| <= x.e; `ulps` of rounding.
+template <class V>
+Enclosure<V> function(const Enclosure<V>& x, V value, double derivative, double spread, double ulps) {
+  const Arithmetic& a = arithmetic();
+  Enclosure<V> y;
+  y.v = value;
+  y.overflow = x.overflow;
+  const double m = y.magnitude();
+  if (!(m <= std::numeric_limits<double>::max())) return y;
+  ulps = std::max(ulps, a.function_ulps);
+  y.s = derivative * derivative * x.s;
+  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = derivative * x.shared[k];
+  const double step = ulps * inner_ulp(m, a);
+  y.s += step * step / 3;
+  y.e = x.e == 0 ? 0 : spread;
+  double rounding = ulps * inner_ulp(m + y.e, a);
+  if (a.flush_to_zero && m - y.e < a.lambda) {
+    rounding += a.lambda;
+    if (m < a.lambda) y.s += m * m;
+  }
+  y.e = (y.e + rounding) * kOutward;
+  if (m + y.e > a.max) y.overflow |= y.v > 0 ? kPlusInfinity : kMinusInfinity;
+  return y;
+}
+
+inline std::uint8_t negated(std::uint8_t o) {
+  return static_cast<std::uint8_t>((o & kNaN) | ((o & kPlusInfinity) ? kMinusInfinity : 0) |
+                                   ((o & kMinusInfinity) ? kPlusInfinity : 0));
+}
+
+inline std::uint8_t added(std::uint8_t a, std::uint8_t b) {
+  std::uint8_t o = a | b;
+  if (((a & kPlusInfinity) && (b & kMinusInfinity)) || ((a & kMinusInfinity) && (b & kPlusInfinity))) o |= kNaN;
+  return o;
+}
+
+// Of a product: an infinity keeps or turns its sign with the other factor, and meets zero as NaN.
+template <class V>
+std::uint8_t multiplied(const Enclosure<V>& a, const Enclosure<V>& b) {
+  std::uint8_t o = 0;
+  const auto one = [&](const Enclosure<V>& x, const Enclosure<V>& other) {
+    if (!x.overflow) return;
+    const bool crosses = !(other.magnitude() > other.e);
+    if (crosses || other.overflow) o |= kPlusInfinity | kMinusInfinity | kNaN;
+    else o |= other.v > 0 ? x.overflow : negated(x.overflow);
+  };
+  one(a, b);
+  one(b, a);
+  return o;
+}
+
+// No rounding happens when the operands are exact and the result is a number of the inner format: a correctly rounded
+// operation then returns it. (The double result v differs from the exact one by less than half an ulp of double, so both
+// round to v.)
+template <class V>
+bool is_exact_step(const Enclosure<V>& a, const Enclosure<V>& b, V v) {
+  if (!a.exact() || !b.exact() || !math::is_finite(v)) return false;
+  const double d = static_cast<double>(v);
+  return static_cast<V>(d) == v && representable(d, arithmetic().inner) && std::fabs(d) <= arithmetic().max &&
+         !(arithmetic().flush_to_zero && std::fabs(d) < arithmetic().lambda && d != 0);
+}
+
+}  // namespace enclosure_detail
+
+template <class V>
+Enclosure<V> operator-(Enclosure<V> x) {
+  x.v = -x.v;
+  x.overflow = enclosure_detail::negated(x.overflow);
+  for (double& c : x.shared) c = -c;
+  return x;
+}
+
+template <class V>
+Enclosure<V> operator+(const Enclosure<V>& a, const Enclosure<V>& b) {
+  Enclosure<V> y;
+  y.v = a.v + b.v;
+  y.overflow = enclosure_detail::added(a.overflow, b.overflow);
+  if (enclosure_detail::is_exact_step(a, b, y.v)) return y;
+  y.e = a.e + b.e;
+  enclosure_detail::combine(y, a, 1, b, 1);
+  return enclosure_detail::rounded(y, false);
+}
+
+template <class V>
+Enclosure<V> operator-(const Enclosure<V>& a, const Enclosure<V>& b) {
+  return a + (-b);
+}
+
+template <class V>
+Enclosure<V> operator*(const Enclosure<V>& a, const Enclosure<V>& b) {
+  Enclosure<V> y;
+  y.v = a.v * b.v;
+  y.overflow = enclosure_detail::multiplied(a, b);
+  if (enclosure_detail::is_exact_step(a, b, y.v)) return y;
+  const double am = a.magnitude(), bm = b.magnitude();
+  y.e = am * b.e + bm * a.e + a.e * b.e;
+  enclosure_detail::combine(y, a, b.value(), b, a.value());
+  return enclosure_detail::rounded(y, true);
+}
+
+template <class V>
+Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
+  Enclosure<V> y;
+  y.v = a.v / b.v;
+  y.overflow = a.overflow;
+  if (b.e == 0 && (b.v == 0 || !math::is_finite(b.v))) return y;
+  const double bm = b.magnitude(), q = y.magnitude();
+  if (bm <= b.e) {
+    y.e = kInfinity;
+    y.s = kInfinity;
+    y.overflow |= kPlusInfinity | kMinusInfinity | kNaN;
+    return y;
+  }
+  // (a + da) / (b + db) - a / b = (da - (a / b) db) / (b + db).
+  y.e = (a.e + q * b.e) / (bm - b.e);
+  if (b.overflow) y.e = std::max(y.e, q + y.e);  // a / infinity = 0
+  if (a.overflow && b.overflow) y.overflow |= kNaN;
+  enclosure_detail::combine(y, a, 1 / b.value(), b, -y.value() / b.value());
+  return enclosure_detail::rounded(y, true);
+}
+
+// Comparisons and selections look at exact values: kinks are judged where the inputs are.
+template <class V>
+bool operator<(const Enclosure<V>& a, const Enclosure<V>& b) { return a.v < b.v; }
+template <class V>
+bool operator>(const Enclosure<V>& a, const Enclosure<V>& b) { return a.v > b.v; }
+
+template <class V>
+Enclosure<V> sqrt(const Enclosure<V>& x) {
+  const V v = math::sqrt(x.v);
+  const double r = static_cast<double>(v);
+  const double low = x.value() - x.e;
+  const double spread = low > 0 ? x.e / (r + std::sqrt(low)) : r + std::sqrt(x.value() + x.e);
+  Enclosure<V> y;
+  y.v = v;
+  y.overflow = x.overflow;
+  if (!(r > 0)) {
+    y.e = x.e == 0 ? 0 : spread;
+    return y;
+  }
+  y.e = x.e == 0 ? 0 : spread;
+  enclosure_detail::combine(y, x, 0.5 / r, Enclosure<V>(), 0);
+  return enclosure_detail::rounded(y, false);
+}
+
+template <class V>
+Enclosure<V> exp(const Enclosure<V>& x) {
+  const V v = math::exp(x.v);
+  const double d = static_cast<double>(v);
+  auto y = enclosure_detail::function(x, v, d, d * std::expm1(x.e), budget(Function::exp));
+  y.overflow &= ~kMinusInfinity;
+  if (x.overflow & kMinusInfinity) y.e = std::max(y.e, d + y.e);  // exp(-infinity) = 0
+  return y;
+}
+
+template <class V>
+Enclosure<V> expm1(const Enclosure<V>& x) {
+  const V v = math::expm1(x.v);
+  const double d = std::exp(x.value());
+  return enclosure_detail::function(x, v, d, d * std::expm1(x.e), budget(Function::expm1));
+}
+
+template <class V>
+Enclosure<V> log(const Enclosure<V>& x) {
+  const V v = math::log(x.v);
+  const double d = 1 / x.value();
+  const double spread = x.value() > x.e ? -std::log1p(-x.e / x.value()) : kInfinity;
+  return enclosure_detail::function(x, v, d, spread, budget(Function::log));
+}
+
+template <class V>
+Enclosure<V> tanh(const Enclosure<V>& x) {
+  const V v = math::tanh(x.v);
+  const double nearest = std::max(x.magnitude() - x.e, 0.0);
+  const auto slope = [](double t) { const double c = std::cosh(std::min(t, 350.0)); return 1 / (c * c); };
+  auto y = enclosure_detail::function(x, v, slope(x.magnitude()), std::min(slope(nearest) * x.e, 2.0),
+                                      budget(Function::tanh));
+  y.overflow &= kNaN;
+  return y;
+}
+
+template <class V>
+Enclosure<V> erf(const Enclosure<V>& x) {
+  const V v = math::erf(x.v);
+  const double nearest = std::max(x.magnitude() - x.e, 0.0);
+  const auto slope = [](double t) { return M_2_SQRTPI * std::exp(-t * t); };
+  auto y = enclosure_detail::function(x, v, slope(x.magnitude()), std::min(slope(nearest) * x.e, 2.0),
+                                      budget(Function::erf));
+  y.overflow &= kNaN;
+  return y;
+}
+
+// The larger of two, as IEEE compares them; Lipschitz constant 1, no rounding.
+template <class V>
+Enclosure<V> maximum(const Enclosure<V>& a, const Enclosure<V>& b) {
+  Enclosure<V> y = a.v >= b.v || math::is_nan(a.v) ? a : b;
+  if (math::is_nan(b.v)) y = b;
+  y.e = std::max(a.e, b.e);
+  return y;
+}
+
+template <class V>
+Enclosure<V> minimum(const Enclosure<V>& a, const Enclosure<V>& b) {
+  return -maximum(-a, -b);
+}
+
+// Turns x's own errors into shared source `k`: every element made from this x errs together, once.
+template <class V>
+Enclosure<V> share(Enclosure<V> x, int k) {
+  const double sign = x.shared[k] < 0 ? -1 : 1;
+  x.shared[k] = sign * std::sqrt(x.variance());
+  for (int other = 0; other < Enclosure<V>::kSources; ++other)
+    if (other != k) x.shared[other] = 0;
+  x.s = 0;
+  return x;
+}
+
+}  // namespace opdiff

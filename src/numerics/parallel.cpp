@@ -1,0 +1,49 @@
+#include "numerics/parallel.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "numerics/profile.h"
+#include "numerics/working.h"
+
+namespace opdiff {
+namespace {
+
+std::atomic<int> thread_limit = 0;
+thread_local bool inside = false;
+
+}  // namespace
+
+SumOrder& working_order() {
+  thread_local SumOrder order;
+  return order;
+}
+
+void set_threads(int threads) { thread_limit = threads; }
+
+void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {
+  const int limit = thread_limit > 0 ? thread_limit.load() : static_cast<int>(std::thread::hardware_concurrency());
+  const auto threads = static_cast<int>(std::min<std::int64_t>(std::max(limit, 1), count));
+  if (threads <= 1 || inside) {
+    for (std::int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  std::atomic<std::int64_t> next = 0;
+  const Arithmetic profile = arithmetic();
+  const SumOrder order = working_order();
+  const auto work = [&] {
+    const ProfileScope scope(profile);
+    const bool was_inside = inside;
+    inside = true;
+    working_order() = order;
+    for (std::int64_t i = next++; i < count; i = next++) body(i);
+    inside = was_inside;
+  };
+  std::vector<std::jthread> pool;
+  for (int t = 1; t < threads; ++t) pool.emplace_back(work);
+  work();
+}
+
+}  // namespace opdiff

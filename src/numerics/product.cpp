@@ -1,0 +1,229 @@
+#include "numerics/product.h"
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <mutex>
+#include <vector>
+
+#include "numerics/sum.h"
+
+namespace opdiff {
+namespace {
+
+// Per output: the value, the sum of magnitudes, and the squares that the variance needs: sum of p_k^2 and of S_k^2 over
+// the terms that are not zero (adding zero rounds nothing).
+struct DotSums {
+  double value, magnitudes, squares;
+};
+
+constexpr int kLanes = 8;
+using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
+using LaneMask = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
+
+// One row of a against 2 * kLanes columns of b; `b` has row stride `stride`.
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void dot_tile(
+    std::int64_t k_count, const double* a, const double* b, std::int64_t stride, double initial, double* value,
+    double* magnitudes, double* squares) {
+  const Lanes zero{};
+  const LaneMask absolute = ~(LaneMask{} + (std::int64_t{1} << 63));
+  Lanes sum[2] = {zero + initial, zero + initial};
+  Lanes size[2] = {zero + std::fabs(initial), zero + std::fabs(initial)};
+  Lanes square[2] = {zero, zero};
+  for (std::int64_t k = 0; k < k_count; ++k) {
+    const Lanes factor = zero + a[k];
+    for (int half = 0; half < 2; ++half) {
+      Lanes column;
+      __builtin_memcpy(&column, b + k * stride + half * kLanes, sizeof column);
+      const Lanes p = factor * column;
+      sum[half] += p;
+      size[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(p) & absolute);
+      const Lanes both = p * p + sum[half] * sum[half];
+      square[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(both) & (p != zero));
+    }
+  }
+  __builtin_memcpy(value, sum, sizeof sum);
+  __builtin_memcpy(magnitudes, size, sizeof size);
+  __builtin_memcpy(squares, square, sizeof square);
+}
+
+void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial, DotSums* out) {
+  constexpr std::int64_t kTile = 2 * kLanes;
+  std::vector<double> panel(static_cast<std::size_t>(shape.k * kTile));
+  double value[kTile], magnitudes[kTile], squares[kTile];
+  for (std::int64_t n = 0; n < shape.n; n += kTile) {
+    const std::int64_t width = std::min(kTile, shape.n - n);
+    const double* columns = b + n;
+    std::int64_t stride = shape.n;
+    if (shape.m > 4 || width < kTile) {  // pack: padded with zeros, close in memory
+      for (std::int64_t k = 0; k < shape.k; ++k) {
+        double* row = panel.data() + k * kTile;
+        std::copy_n(b + k * shape.n + n, width, row);
+        std::fill(row + width, row + kTile, 0.0);
+      }
+      columns = panel.data();
+      stride = kTile;
+    }
+    for (std::int64_t m = 0; m < shape.m; ++m) {
+      dot_tile(shape.k, a + m * shape.k, columns, stride, initial ? initial[m] : 0, value, magnitudes, squares);
+      for (std::int64_t j = 0; j < width; ++j) out[m * shape.n + n + j] = {value[j], magnitudes[j], squares[j]};
+    }
+  }
+}
+
+// The lowest bits of the rows of a and the columns of b: products are multiples of the product of the two.
+std::vector<int> row_quanta(std::int64_t rows, std::int64_t columns, const double* x) {
+  std::vector<int> quanta(static_cast<std::size_t>(rows), kNoQuantum);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      if (const double v = x[r * columns + c]; v != 0)
+        quanta[static_cast<std::size_t>(r)] = std::min(quanta[static_cast<std::size_t>(r)], lowest_bit(v));
+  return quanta;
+}
+
+std::vector<int> column_quanta(std::int64_t rows, std::int64_t columns, const double* x) {
+  std::vector<int> quanta(static_cast<std::size_t>(columns), kNoQuantum);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      if (const double v = x[r * columns + c]; v != 0)
+        quanta[static_cast<std::size_t>(c)] = std::min(quanta[static_cast<std::size_t>(c)], lowest_bit(v));
+  return quanta;
+}
+
+// Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value included.
+template <class V>
+Enclosure<V> enclose(V value, const DotSums& sums, double terms, int quantum) {
+  const Arithmetic& a = arithmetic();
+  Enclosure<V> y;
+  y.v = value;
+  if (!math::is_finite(value)) return y;
+  if (!a.flush_to_zero && sums_exactly(quantum, sums.magnitudes, a.sum)) return y;
+  y.e = (gamma(terms, a.u_sum) * sums.magnitudes + terms * a.eta_sum / 2) * kOutward;
+  y.s = a.u_sum * a.u_sum / 3 * sums.squares + terms * a.eta_sum * a.eta_sum / 12;
+  if (a.flush_to_zero) {
+    y.e += terms * a.lambda_sum;
+    y.s += terms * a.lambda_sum * a.lambda_sum;
+  }
+  y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a.max_sum);
+  return y;
+}
+
+int product_quantum(int row, int column, const double* initial) {
+  int quantum = row == kNoQuantum || column == kNoQuantum ? kNoQuantum : row + column;
+  if (initial && *initial != 0) quantum = std::min(quantum, lowest_bit(*initial));
+  return quantum;
+}
+
+// Copy of x with the subnormals of the inner format read as zero; `changed` tells whether there were any.
+std::vector<double> flushed(const double* x, std::int64_t count, double lambda, bool* changed) {
+  std::vector<double> y(x, x + count);
+  for (double& v : y)
+    if (v != 0 && std::fabs(v) < lambda) {
+      v = 0;
+      *changed = true;
+    }
+  return y;
+}
+
+template <class T, class Load>
+void for_each_dot(const ProductShape& shape, T* out, const Load& dot) {
+  for (std::int64_t m = 0; m < shape.m; ++m)
+    for (std::int64_t n = 0; n < shape.n; ++n) out[m * shape.n + n] = dot(m, n);
+}
+
+}  // namespace
+
+void products(const ProductShape& s, const double* a, const double* b, const double* initial, double* out) {
+  for (std::int64_t m = 0; m < s.m; ++m) std::fill_n(out + m * s.n, s.n, initial ? initial[m] : 0.0);
+  if (s.m == 0 || s.n == 0 || s.k == 0) return;
+  static std::once_flag once;
+  std::call_once(once, [] { openblas_set_num_threads(1); });  // our own pool splits the work; bits must not depend on it
+  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<int>(s.m), static_cast<int>(s.n),
+              static_cast<int>(s.k), 1.0, a, static_cast<int>(s.k), b, static_cast<int>(s.n), 1.0, out,
+              static_cast<int>(s.n));
+}
+
+void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Quad* out) {
+  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
+    Quad total = initial ? initial[m] : 0;
+    for (std::int64_t k = 0; k < s.k; ++k) total += a[m * s.k + k] * b[k * s.n + n];
+    return total;
+  });
+}
+
+void products(const ProductShape& s, const std::int64_t* a, const std::int64_t* b, const std::int64_t* initial,
+              std::int64_t* out) {
+  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
+    auto total = static_cast<std::uint64_t>(initial ? initial[m] : 0);
+    for (std::int64_t k = 0; k < s.k; ++k)
+      total += static_cast<std::uint64_t>(a[m * s.k + k]) * static_cast<std::uint64_t>(b[k * s.n + n]);
+    return static_cast<std::int64_t>(total);
+  });
+}
+
+void products(const ProductShape& s, const double* a, const double* b, const double* initial, Working* out) {
+  std::vector<double> left, right;
+  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
+    left.clear();
+    right.clear();
+    if (initial) {
+      left.push_back(initial[m]);
+      right.push_back(1);
+    }
+    for (std::int64_t k = 0; k < s.k; ++k) {
+      left.push_back(a[m * s.k + k]);
+      right.push_back(b[k * s.n + n]);
+    }
+    return Working(sum_in_order(left, right, working_order(), arithmetic().sum));
+  });
+}
+
+void products(const ProductShape& s, const double* a, const double* b, const double* initial,
+              Enclosure<double>* out) {
+  std::vector<DotSums> sums(static_cast<std::size_t>(s.m * s.n));
+  dot_sums(s, a, b, initial, sums.data());
+  const std::vector<int> rows = row_quanta(s.m, s.k, a), columns = column_quanta(s.k, s.n, b);
+  const double terms = static_cast<double>(s.k) + (initial ? 1 : 0);
+  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
+    const DotSums& x = sums[static_cast<std::size_t>(m * s.n + n)];
+    return enclose(x.value, x, terms,
+                   product_quantum(rows[static_cast<std::size_t>(m)], columns[static_cast<std::size_t>(n)],
+                                   initial ? initial + m : nullptr));
+  });
+  if (!arithmetic().flush_to_zero) return;
+  bool changed = false;
+  const std::vector<double> fa = flushed(a, s.m * s.k, arithmetic().lambda_sum, &changed);
+  const std::vector<double> fb = flushed(b, s.k * s.n, arithmetic().lambda_sum, &changed);
+  if (!changed) return;
+  std::vector<DotSums> without(sums.size());
+  dot_sums(s, fa.data(), fb.data(), initial, without.data());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const double lost = sums[i].magnitudes - without[i].magnitudes;
+    out[i].e += lost * kOutward;
+    out[i].s += lost * lost;
+  }
+}
+
+void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out) {
+  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
+    Quad total = initial ? initial[m] : 0;
+    DotSums sums{0, std::fabs(static_cast<double>(total)), 0};
+    int quantum = total != 0 ? lowest_bit(static_cast<double>(total)) : kNoQuantum;
+    for (std::int64_t k = 0; k < s.k; ++k) {
+      const double x = static_cast<double>(a[m * s.k + k]), y = static_cast<double>(b[k * s.n + n]);
+      if (x == 0 || y == 0) {
+        total += a[m * s.k + k] * b[k * s.n + n];  // NaN for 0 * infinity
+        continue;
+      }
+      const Quad p = a[m * s.k + k] * b[k * s.n + n];
+      total += p;
+      const double partial = static_cast<double>(total), product = static_cast<double>(p);
+      sums.magnitudes += std::fabs(product);
+      sums.squares += partial * partial + product * product;
+      quantum = std::min(quantum, lowest_bit(x) + lowest_bit(y));
+    }
+    return enclose(total, sums, static_cast<double>(s.k) + (initial ? 1 : 0), quantum);
+  });
+}
+
+}  // namespace opdiff

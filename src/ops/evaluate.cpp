@@ -1,0 +1,188 @@
+#include "ops/evaluate.h"
+
+#include <algorithm>
+
+namespace opdiff {
+namespace {
+
+AttributeKind kind_of(const Attribute& attribute) {
+  static constexpr AttributeKind kKinds[] = {AttributeKind::integer,  AttributeKind::real,  AttributeKind::text,
+                                             AttributeKind::tensor,   AttributeKind::integers, AttributeKind::reals,
+                                             AttributeKind::texts,    AttributeKind::tensor};
+  return kKinds[attribute.index()];
+}
+
+std::string_view kind_name(AttributeKind kind) {
+  static constexpr std::string_view kNames[] = {"integer", "float", "string", "tensor", "list of integers", "list of floats", "list of strings"};
+  return kNames[static_cast<int>(kind)];
+}
+
+Expected<void> check_attributes(const MetaOperator& op, const Call& call) {
+  for (const auto& [name, value] : call.node().attributes) {
+    const auto spec = std::find_if(op.attributes.begin(), op.attributes.end(), [&](const AttributeSpec& s) {
+      return s.name == name && s.since <= call.opset() && call.opset() <= s.until;
+    });
+    if (spec == op.attributes.end())
+      return make_error("{}: unknown attribute '{}' (opset {})", op.name, name, call.opset());
+    if (spec->kind != kind_of(value))
+      return make_error("{}: attribute '{}' is a {}, expected a {}", op.name, name, kind_name(kind_of(value)), kind_name(spec->kind));
+  }
+  return {};
+}
+
+template <class T>
+std::vector<std::vector<T>> run(void (*kernel)(Frame<T>&), const Call& call, int formula) {
+  Frame<T> frame(call, formula);
+  kernel(frame);
+  return std::move(frame.outputs());
+}
+
+template <class T>
+Tensor round_to_tensor(DType dtype, const Shape& shape, const std::vector<T>& values) {
+  if constexpr (std::is_integral_v<T>) {
+    const std::vector<std::int64_t> integers(values.begin(), values.end());
+    return Tensor::from_int64s(dtype, shape, integers);
+  } else {
+    std::vector<double> doubles(values.size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if constexpr (std::is_same_v<T, Working>) doubles[i] = values[i].v;
+      else doubles[i] = static_cast<double>(values[i]);
+    }
+    return Tensor::from_doubles(dtype, shape, doubles);
+  }
+}
+
+Types types_of(const MetaOperator& op, const Call& call) {
+  const auto types = infer_call(op, call);
+  OPDIFF_CHECK(types.has_value());
+  return *types;
+}
+
+template <class T>
+std::vector<Tensor> round_outputs(const MetaOperator& op, const Call& call, const std::vector<std::vector<T>>& results) {
+  const Types types = types_of(op, call);
+  std::vector<Tensor> outputs;
+  for (std::size_t k = 0; k < results.size(); ++k) outputs.push_back(round_to_tensor(types[k].dtype, *types[k].shape, results[k]));
+  for (std::size_t k = results.size(); k < types.size(); ++k) outputs.push_back(op.integer_output(call, static_cast<int>(k)));
+  return outputs;
+}
+
+template <class V>
+std::vector<EnclosedTensor> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), const MetaOperator& op, const Call& call,
+                                         const Profile& profile, int formula) {
+  const Types types = types_of(op, call);
+  const ProfileScope scope(profile);
+  const auto results = run(kernel, call, formula);
+  std::vector<EnclosedTensor> outputs;
+  for (std::size_t k = 0; k < results.size(); ++k) outputs.push_back(finish(results[k], types[k].dtype, *types[k].shape, profile));
+  return outputs;
+}
+
+}  // namespace
+
+Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
+  const int count = call.input_count();
+  if (count < op.inputs.min || (op.inputs.max >= 0 && count > op.inputs.max))
+    return make_error("{}: {} inputs given, {} to {} expected", op.name, count, op.inputs.min,
+                      op.inputs.max < 0 ? std::string("any number") : std::to_string(op.inputs.max));
+  for (int k = 0; k < op.inputs.min; ++k)
+    if (!call.has(k)) return make_error("{}: input {} is missing", op.name, k);
+  if (call.node().outputs.size() > static_cast<std::size_t>(op.outputs.max < 0 ? 1 << 20 : op.outputs.max))
+    return make_error("{}: {} outputs named, at most {} exist", op.name, call.node().outputs.size(), op.outputs.max);
+  OPDIFF_RETURN_IF_ERROR(check_attributes(op, call));
+  if (op.inputs.min > 0 && !(op.types & type_bit(call.dtype(0))))
+    return make_error("{}: input 0 has type {}, which the operator does not take", op.name, dtype_name(call.dtype(0)));
+  auto types = op.infer(call);
+  if (!types) return make_error("{}: {}", op.name, types.error().message);
+  for (const TensorType& type : *types)
+    if (type.shape)
+      if (const auto n = checked_element_count(*type.shape); !n) return make_error("{}: output {}", op.name, n.error().message);
+  return types;
+}
+
+Tensor move_elements(const Movement& movement, const Call& call) {
+  const Tensor& first = *call.tensor(0);
+  if (movement.source.empty() && element_count(movement.shape) == first.size()) return first.reshaped(movement.shape);
+  Tensor result = Tensor::zeros(first.dtype(), movement.shape);
+  const std::size_t size = dtype_size(first.dtype());
+  std::byte* out = result.mutable_bytes().data();
+  for (std::size_t i = 0; i < movement.source.size(); ++i) {
+    if (movement.source[i] < 0) continue;
+    const Tensor& from = movement.which.empty() ? first : *call.tensor(movement.which[i]);
+    std::memcpy(out + i * size, from.bytes().data() + static_cast<std::size_t>(movement.source[i]) * size, size);
+  }
+  return result;
+}
+
+std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
+  if (op.exact) return op.exact(call);
+  if (op.movement) return {move_elements(op.movement(call), call)};
+  const DType dtype = call.dtype(0);
+  if (is_unsigned_integer(dtype)) return round_outputs(op, call, run(op.kernels.unsigned_integer, call, 0));
+  if (is_signed_integer(dtype)) return round_outputs(op, call, run(op.kernels.integer, call, 0));
+  if (dtype == DType::f64) return round_outputs(op, call, run(op.kernels.quad, call, 0));
+  return round_outputs(op, call, run(op.kernels.f64, call, 0));
+}
+
+std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
+  return call.dtype(0) == DType::f64 ? enclose_with(op.kernels.enclosure_quad, op, call, profile, formula)
+                                     : enclose_with(op.kernels.enclosure, op, call, profile, formula);
+}
+
+std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
+  const ProfileScope scope(profile);
+  return round_outputs(op, call, run(op.kernels.working, call, formula));
+}
+
+template <class V>
+EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, const Shape& shape, const Profile& profile) {
+  const std::size_t n = values.size();
+  EnclosedTensor result{dtype, shape, std::vector<double>(n), {}, std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
+                        std::vector<std::uint8_t>(n)};
+  if constexpr (std::is_same_v<V, Quad>) result.low.resize(n);
+  const Format& storage = profile.storage;
+  const double u = storage.unit_roundoff(), eta = storage.eta(), lambda = storage.lambda(), largest = storage.max_finite();
+  const double coarsest = std::max(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
+  const double finest = std::min(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
+  // The centre was computed by the same formula with unit roundoff u(V): its own radius is the radius times u(V) / u.
+  const double own = kUnitRoundoff<V> / finest;
+  const bool already_rounded = storage.digits == profile.inner.digits && storage.digits == profile.sum.digits &&
+                               coarsest == u && storage == profile.inner && storage == profile.sum;
+  for (std::size_t i = 0; i < n; ++i) {
+    const Enclosure<V>& x = values[i];
+    const double m = x.magnitude();
+    result.centre[i] = x.value();
+    if constexpr (std::is_same_v<V, Quad>)
+      result.low[i] = math::is_finite(x.v) ? static_cast<double>(x.v - static_cast<Quad>(result.centre[i])) : 0;
+    result.overflow[i] = x.overflow;
+    if (!(m <= std::numeric_limits<double>::max())) continue;
+    double radius = x.e, variance = x.variance();
+    result.rho[i] = radius * own;
+    const bool exact = x.exact() && representable(x.value(), storage) && static_cast<V>(x.value()) == x.v;
+    if (!already_rounded && !exact) {
+      radius = (radius + std::max(u * (m + radius), eta / 2)) * kOutward;
+      variance += u * u * m * m / 3 + (m < lambda ? eta * eta / 12 : 0);
+      result.rho[i] = std::max(result.rho[i], kUnitRoundoff<V> * m);
+      if (profile.flush_to_zero && m - x.e < lambda) {
+        radius += lambda;
+        if (m < lambda) variance += m * m;
+      }
+    }
+    if (m + radius > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
+    result.radius[i] = radius;
+    result.deviation[i] = std::sqrt(variance);
+  }
+  return result;
+}
+
+template EnclosedTensor finish(const std::vector<Enclosure<double>>&, DType, const Shape&, const Profile&);
+template EnclosedTensor finish(const std::vector<Enclosure<Quad>>&, DType, const Shape&, const Profile&);
+
+const MetaOperator* find_operator(std::string_view domain, std::string_view name) {
+  if (!domain.empty() && domain != "ai.onnx") return nullptr;
+  for (const MetaOperator* op : all_operators())
+    if (op->name == name) return op;
+  return nullptr;
+}
+
+}  // namespace opdiff

@@ -1,0 +1,79 @@
+// What a formula is written against: inputs as exact scalars, outputs as arrays of the scalar it is instantiated for.
+#pragma once
+
+#include <map>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include "numerics/enclosure.h"
+#include "numerics/product.h"
+#include "numerics/sum.h"
+#include "ops/call.h"
+
+namespace opdiff {
+
+// Inputs of an isolated operator are exact numbers; which type holds them exactly.
+template <class T>
+struct ExactType {
+  using type = T;
+};
+template <class V>
+struct ExactType<Enclosure<V>> {
+  using type = V;
+};
+template <>
+struct ExactType<Working> {
+  using type = double;
+};
+
+template <class T>
+class Frame {
+ public:
+  using Exact = typename ExactType<T>::type;
+
+  Frame(const Call& call, int formula) : call_(call), formula_(formula) {}
+
+  const Call& call() const { return call_; }
+  // Which of the operator's admissible formulas to follow; 0 is the definition.
+  int formula() const { return formula_; }
+
+  // Input k, flat, row-major.
+  std::span<const Exact> input(int k) {
+    auto [entry, fresh] = inputs_.try_emplace(k);
+    if (fresh) entry->second = load(*call_.tensor(k));
+    return entry->second;
+  }
+  // Allocates output k.
+  std::span<T> output(int k, const Shape& shape) {
+    outputs_.resize(std::max(outputs_.size(), static_cast<std::size_t>(k) + 1));
+    outputs_[static_cast<std::size_t>(k)].resize(static_cast<std::size_t>(element_count(shape)));
+    return outputs_[static_cast<std::size_t>(k)];
+  }
+  std::vector<std::vector<T>>& outputs() { return outputs_; }
+
+ private:
+  static std::vector<Exact> load(const Tensor& tensor) {
+    if constexpr (std::is_same_v<Exact, double>) {
+      return tensor.to_doubles();
+    } else if constexpr (std::is_same_v<Exact, std::int64_t>) {
+      return tensor.to_int64s();
+    } else if constexpr (std::is_same_v<Exact, std::uint64_t>) {
+      const std::vector<std::int64_t> values = tensor.to_int64s();
+      return {values.begin(), values.end()};
+    } else {
+      std::vector<Exact> values(static_cast<std::size_t>(tensor.size()));
+      for (std::int64_t i = 0; i < tensor.size(); ++i)
+        values[static_cast<std::size_t>(i)] = is_float(tensor.dtype()) ? static_cast<Exact>(tensor.at(i))
+                                                                     : static_cast<Exact>(tensor.int_at(i));
+      return values;
+    }
+  }
+
+  const Call& call_;
+  int formula_;
+  std::map<int, std::vector<Exact>> inputs_;
+  std::vector<std::vector<T>> outputs_;
+};
+
+}  // namespace opdiff

@@ -1,0 +1,91 @@
+#include "ops/window.h"
+
+#include <algorithm>
+
+namespace opdiff {
+namespace {
+
+Expected<Shape> spatial_attribute(const Call& call, const std::string& name, std::size_t rank, std::int64_t otherwise,
+                                  std::int64_t least) {
+  Shape values = call.integers(name, Shape(rank, otherwise));
+  if (values.size() != rank)
+    return make_error("attribute '{}' is {}, expected {} values for {} spatial dimensions", name, to_string(values), rank, rank);
+  for (const std::int64_t v : values)
+    if (v < least) return make_error("attribute '{}' is {}, each value must be at least {}", name, to_string(values), least);
+  return values;
+}
+
+}  // namespace
+
+Expected<Window> make_window(const Call& call, const Shape& input_spatial, const Shape& kernel, bool pooling) {
+  const std::size_t rank = input_spatial.size();
+  Window w;
+  w.input = input_spatial;
+  w.kernel = kernel;
+  if (kernel.size() != rank)
+    return make_error("attribute 'kernel_shape' is {}, expected {} values for {} spatial dimensions", to_string(kernel), rank, rank);
+  for (const std::int64_t k : kernel)
+    if (k < 1) return make_error("attribute 'kernel_shape' is {}, each value must be at least 1", to_string(kernel));
+  OPDIFF_TRY(w.strides, spatial_attribute(call, "strides", rank, 1, 1));
+  OPDIFF_TRY(w.dilations, spatial_attribute(call, "dilations", rank, 1, 1));
+  const std::string auto_pad = call.text("auto_pad", "NOTSET");
+  if (auto_pad != "NOTSET" && auto_pad != "VALID" && auto_pad != "SAME_UPPER" && auto_pad != "SAME_LOWER")
+    return make_error("attribute 'auto_pad' is '{}', expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad);
+  w.pads_begin.assign(rank, 0);
+  w.pads_end.assign(rank, 0);
+  const bool ceil_mode = pooling && call.integer("ceil_mode", 0) != 0;
+  w.output.assign(rank, 0);
+  if (auto_pad == "NOTSET") {
+    const Shape pads = call.integers("pads", Shape(2 * rank, 0));
+    if (pads.size() != 2 * rank)
+      return make_error("attribute 'pads' is {}, expected {} values (begins, then ends)", to_string(pads), 2 * rank);
+    for (const std::int64_t p : pads)
+      if (p < 0 || p > (std::int64_t{1} << 30)) return make_error("attribute 'pads' is {}, values must not be negative", to_string(pads));
+    std::copy_n(pads.begin(), rank, w.pads_begin.begin());
+    std::copy_n(pads.begin() + static_cast<std::ptrdiff_t>(rank), rank, w.pads_end.begin());
+  }
+  for (std::size_t d = 0; d < rank; ++d) {
+    const std::int64_t reach = (w.kernel[d] - 1) * w.dilations[d] + 1;
+    if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
+      w.output[d] = (w.input[d] + w.strides[d] - 1) / w.strides[d];
+      const std::int64_t total = std::max<std::int64_t>((w.output[d] - 1) * w.strides[d] + reach - w.input[d], 0);
+      w.pads_begin[d] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
+      w.pads_end[d] = total - w.pads_begin[d];
+      continue;
+    }
+    const std::int64_t room = w.input[d] + w.pads_begin[d] + w.pads_end[d] - reach;
+    if (room < 0)
+      return make_error("the window does not fit: spatial dimension {} has {} elements and padding {} + {}, the dilated kernel {}",
+                        d, w.input[d], w.pads_begin[d], w.pads_end[d], reach);
+    w.output[d] = room / w.strides[d] + 1;
+    if (ceil_mode && room % w.strides[d] != 0 && w.output[d] * w.strides[d] < w.input[d] + w.pads_begin[d]) ++w.output[d];
+  }
+  return w;
+}
+
+Tap tap_at(const Window& w, std::int64_t out, std::int64_t tap) {
+  std::int64_t position = 0, scale = 1;
+  bool in_input = true, in_padding = true;
+  for (std::size_t d = w.input.size(); d-- > 0;) {
+    const std::int64_t o = out % w.output[d], k = tap % w.kernel[d];
+    out /= w.output[d];
+    tap /= w.kernel[d];
+    const std::int64_t x = o * w.strides[d] - w.pads_begin[d] + k * w.dilations[d];
+    in_input = in_input && x >= 0 && x < w.input[d];
+    in_padding = in_padding && x < w.input[d] + w.pads_end[d];
+    position += x * scale;
+    scale *= w.input[d];
+  }
+  return {in_input ? position : -1, in_padding};
+}
+
+std::vector<std::int64_t> tap_table(const Window& w) {
+  const std::int64_t taps = w.kernel_size(), outputs = w.output_size();
+  std::vector<std::int64_t> table(static_cast<std::size_t>(taps * outputs));
+  for (std::int64_t tap = 0; tap < taps; ++tap)
+    for (std::int64_t out = 0; out < outputs; ++out)
+      table[static_cast<std::size_t>(tap * outputs + out)] = tap_at(w, out, tap).input;
+  return table;
+}
+
+}  // namespace opdiff
