@@ -2,6 +2,7 @@
 // framework. Specification: docs/numerics.md.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -10,16 +11,33 @@
 
 namespace opdiff {
 
-// Judges what a backend returned for one node on the exact inputs `inputs` (nullptr: absent optional input). `got` has one
-// tensor an output of the node, nullptr where the output is absent. Without a meta-operator: unproven verdicts.
-// A wrong dtype or shape is a defect with a note.
+// Judges what backends returned for one node on the exact inputs `inputs` (nullptr: absent optional input). Yardsticks
+// are evaluated when first needed and kept, so judging a second backend's result costs little. Not thread-safe.
+class NodeJudge {
+ public:
+  NodeJudge(const Node& node, int opset, std::span<const Tensor* const> inputs);
+  ~NodeJudge();
+  NodeJudge(const NodeJudge&) = delete;
+  NodeJudge& operator=(const NodeJudge&) = delete;
+
+  // `got` has one tensor an output of the node, nullptr where the output is absent (its verdict is then empty and
+  // exact). Without a meta-operator, or where it refuses the node: unproven verdicts with a note. A wrong dtype or
+  // shape is a defect.
+  std::vector<Verdict> judge(std::span<const Tensor* const> got);
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// One result of one node.
 std::vector<Verdict> judge_node(const Node& node, int opset, std::span<const Tensor* const> inputs,
                                 std::span<const Tensor* const> got);
 
 // Compares with a measured noise floor (section 6): error / s per element, root mean square and largest.
 struct FloorComparison {
-  double rms = 0;   // root mean square of error / s
-  double max = 0;   // largest error / s
+  double rms = 0;  // root mean square of error / s
+  double max = 0;  // largest error / s
   bool suspect = false;
   bool non_finite_differs = false;
   ClassicFigures figures;

@@ -50,21 +50,22 @@ struct ClassicFigures {
 // One tensor's verdict.
 struct Verdict {
   Rung rung = Rung::exact;
-  bool unproven = false;      // some element could be neither explained nor refuted, or there is no reference
-  std::string profile;        // "inner-f32", "inner-storage", ...
-  std::string explanation;    // formula, algorithm, format, convention or odds, by name: "winograd F(2,3)", "bf16 operands"
-  bool warn = false;          // an `algorithm` whose error is far above pairwise summation
-  double excess = 0;          // largest error / radius of the `rounding` rung
+  bool unproven = false;  // some element could be neither explained nor refuted, or there is no reference
+  std::string profile;    // "inner-f32", "inner-storage", ...
+  std::string
+      explanation;    // formula, algorithm, format, convention or odds, by name: "winograd F(2,3)", "bf16 operands"
+  bool warn = false;  // an `algorithm` whose error is far above pairwise summation
+  double excess = 0;  // largest error / radius of the `rounding` rung
   double z_rms = 0, z_mean = 0, z_max = 0;  // of the rung reported; z_max is the largest |z|
   double z_rms_limit = 0, z_max_limit = 0;
-  double odds = 1;            // probability of what was seen, at most, when `unlikely`
+  double odds = 1;  // probability of what was seen, at most, when `unlikely`
   std::int64_t elements = 0;
   std::array<std::int64_t, kRungCount> counts{};  // elements on each rung
   std::int64_t unproven_elements = 0;
   std::int64_t unspecified_elements = 0;
   WorstElement worst;
   ClassicFigures figures;
-  std::string note;           // wrong shape, wrong dtype, non-finite values: one line
+  std::string note;  // wrong shape, wrong dtype, non-finite values: one line
 
   bool failed() const { return rung == Rung::defect; }
   bool suspicious() const { return rung >= Rung::unlikely; }

@@ -21,7 +21,8 @@ std::span<const BudgetRow> budget_table();
 // Ulps of the row; correctly rounded operations (+ - * / sqrt, conversions) have no row: half an ulp.
 double budget(Function function);
 
-// The `approximation` rung reaches to half the digits of the format: 2^12 ulp in f32, 2^5 in f16, 2^4 in bf16, 2^26 in f64.
+// The `approximation` rung reaches to half the digits of the format: 2^12 ulp in f32, 2^5 in f16, 2^4 in bf16, 2^26 in
+// f64.
 double largest_approximation_ulps(int digits);
 
 }  // namespace opdiff

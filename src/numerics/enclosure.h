@@ -1,6 +1,6 @@
-// One formula gives value and both yardsticks: Enclosure carries an exact value v, a radius (what any implementation under
-// the current profile may be off by, at most) and a variance (what it is off by on average), through + - * / and the
-// elementary functions. Derivations: docs/numerics.md, section 2. Sums and products of many terms: numerics/sum.h.
+// One formula gives value and both yardsticks: Enclosure carries an exact value v, a radius (what any implementation
+// under the current profile may be off by, at most) and a variance (what it is off by on average), through + - * / and
+// the elementary functions. Derivations: docs/numerics.md, section 2. Sums and products of many terms: numerics/sum.h.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ struct Enclosure {
       s = e * e;
     }
   }
-  Enclosure(int value) : v(value) {}     // NOLINT
+  Enclosure(int value) : v(value) {}  // NOLINT
   template <class W = V>
     requires(!std::is_same_v<W, double>)
   Enclosure(double value) : Enclosure(static_cast<V>(value)) {}  // NOLINT
@@ -130,8 +130,10 @@ std::uint8_t multiplied(const Enclosure<V>& a, const Enclosure<V>& b) {
   const auto one = [&](const Enclosure<V>& x, const Enclosure<V>& other) {
     if (!x.overflow) return;
     const bool crosses = !(other.magnitude() > other.e);
-    if (crosses || other.overflow) o |= kPlusInfinity | kMinusInfinity | kNaN;
-    else o |= other.v > 0 ? x.overflow : negated(x.overflow);
+    if (crosses || other.overflow)
+      o |= kPlusInfinity | kMinusInfinity | kNaN;
+    else
+      o |= other.v > 0 ? x.overflow : negated(x.overflow);
   };
   one(a, b);
   one(b, a);
@@ -139,8 +141,8 @@ std::uint8_t multiplied(const Enclosure<V>& a, const Enclosure<V>& b) {
 }
 
 // No rounding happens when the operands are exact and the result is a number of the inner format: a correctly rounded
-// operation then returns it. (The double result v differs from the exact one by less than half an ulp of double, so both
-// round to v.)
+// operation then returns it. (The double result v differs from the exact one by less than half an ulp of double, so
+// both round to v.)
 template <class V>
 bool is_exact_step(const Enclosure<V>& a, const Enclosure<V>& b, V v) {
   if (!a.exact() || !b.exact() || !math::is_finite(v)) return false;
@@ -210,9 +212,13 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
 
 // Comparisons and selections look at exact values: kinks are judged where the inputs are.
 template <class V>
-bool operator<(const Enclosure<V>& a, const Enclosure<V>& b) { return a.v < b.v; }
+bool operator<(const Enclosure<V>& a, const Enclosure<V>& b) {
+  return a.v < b.v;
+}
 template <class V>
-bool operator>(const Enclosure<V>& a, const Enclosure<V>& b) { return a.v > b.v; }
+bool operator>(const Enclosure<V>& a, const Enclosure<V>& b) {
+  return a.v > b.v;
+}
 
 template <class V>
 Enclosure<V> sqrt(const Enclosure<V>& x) {
@@ -261,7 +267,10 @@ template <class V>
 Enclosure<V> tanh(const Enclosure<V>& x) {
   const V v = math::tanh(x.v);
   const double nearest = std::max(x.magnitude() - x.e, 0.0);
-  const auto slope = [](double t) { const double c = std::cosh(std::min(t, 350.0)); return 1 / (c * c); };
+  const auto slope = [](double t) {
+    const double c = std::cosh(std::min(t, 350.0));
+    return 1 / (c * c);
+  };
   auto y = enclosure_detail::function(x, v, slope(x.magnitude()), std::min(slope(nearest) * x.e, 2.0),
                                       budget(Function::tanh));
   y.overflow &= kNaN;

@@ -44,9 +44,11 @@ double sum_in_order(std::span<const double> a, std::span<const double> b, const 
     visit.resize(n);
     std::iota(visit.begin(), visit.end(), std::size_t{0});
     Rng rng(order.seed, "order", n);
-    for (std::size_t k = n; k > 1; --k) std::swap(visit[k - 1], visit[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(k) - 1))]);
+    for (std::size_t k = n; k > 1; --k)
+      std::swap(visit[k - 1], visit[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(k) - 1))]);
   }
-  const std::size_t lanes = order.kind == SumOrder::Kind::lanes ? static_cast<std::size_t>(std::max(order.lanes, 1)) : 1;
+  const std::size_t lanes =
+      order.kind == SumOrder::Kind::lanes ? static_cast<std::size_t>(std::max(order.lanes, 1)) : 1;
   std::vector<double> running(lanes, 0.0);
   for (std::size_t k = 0; k < n; ++k) {
     const std::size_t index = order.kind == SumOrder::Kind::reversed ? n - 1 - k : visit.empty() ? k : visit[k];

@@ -1,5 +1,5 @@
-// Splits independent pieces of work over the machine's cores. The pieces are the same whatever the number of threads, so
-// results are too. The caller's profile goes with the work.
+// Splits independent pieces of work over the machine's cores. The pieces are the same whatever the number of threads,
+// so results are too. The caller's profile goes with the work.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 namespace opdiff {
 
-// Calls body(i) for every i in [0, count), in any order, on up to `set_threads` threads. Nested calls run on the caller's thread.
+// Calls body(i) for every i in [0, count), in any order, on up to `set_threads` threads. Nested calls run on the
+// caller's thread.
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body);
 
 // 0: the number of cores (the default).

@@ -90,7 +90,8 @@ std::vector<int> column_quanta(std::int64_t rows, std::int64_t columns, const do
   return quanta;
 }
 
-// Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value included.
+// Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value
+// included.
 template <class V>
 Enclosure<V> enclose(V value, const DotSums& sums, double terms, int quantum) {
   const Arithmetic& a = arithmetic();
@@ -137,7 +138,8 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
   for (std::int64_t m = 0; m < s.m; ++m) std::fill_n(out + m * s.n, s.n, initial ? initial[m] : 0.0);
   if (s.m == 0 || s.n == 0 || s.k == 0) return;
   static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });  // our own pool splits the work; bits must not depend on it
+  std::call_once(once,
+                 [] { openblas_set_num_threads(1); });  // our own pool splits the work; bits must not depend on it
   cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, static_cast<int>(s.m), static_cast<int>(s.n),
               static_cast<int>(s.k), 1.0, a, static_cast<int>(s.k), b, static_cast<int>(s.n), 1.0, out,
               static_cast<int>(s.n));
@@ -178,8 +180,7 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
   });
 }
 
-void products(const ProductShape& s, const double* a, const double* b, const double* initial,
-              Enclosure<double>* out) {
+void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
   std::vector<DotSums> sums(static_cast<std::size_t>(s.m * s.n));
   dot_sums(s, a, b, initial, sums.data());
   const std::vector<int> rows = row_quanta(s.m, s.k, a), columns = column_quanta(s.k, s.n, b);

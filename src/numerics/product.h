@@ -1,5 +1,5 @@
-// Order-free matrix products: every output is a dot product whose enclosure covers every order of summation, with FMA or
-// without (Higham, section 3.1). Convolution, Gemm and MatMul all come here.
+// Order-free matrix products: every output is a dot product whose enclosure covers every order of summation, with FMA
+// or without (Higham, section 3.1). Convolution, Gemm and MatMul all come here.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,9 @@
 
 namespace opdiff {
 
-// out[m, n] = initial[m] + sum_k a[m, k] * b[k, n], row-major, dense. `initial` (nullptr: zero) is where the accumulation
-// starts, one value a row; an implementation that adds its bias at the end is another formula: pass nullptr and add.
+// out[m, n] = initial[m] + sum_k a[m, k] * b[k, n], row-major, dense. `initial` (nullptr: zero) is where the
+// accumulation starts, one value a row; an implementation that adds its bias at the end is another formula: pass
+// nullptr and add.
 struct ProductShape {
   std::int64_t m = 0, n = 0, k = 0;
 };

@@ -4,8 +4,8 @@ namespace opdiff {
 namespace {
 
 Arithmetic constants_of(const Profile& p) {
-  return {p.inner.unit_roundoff(), p.inner.eta(),    p.inner.lambda(), p.inner.max_finite(),
-          p.sum.unit_roundoff(),   p.sum.eta(),      p.sum.lambda(),   p.sum.max_finite(),
+  return {p.inner.unit_roundoff(), p.inner.eta(),   p.inner.lambda(), p.inner.max_finite(),
+          p.sum.unit_roundoff(),   p.sum.eta(),     p.sum.lambda(),   p.sum.max_finite(),
           p.function_ulps,         p.flush_to_zero, p.inner,          p.sum};
 }
 

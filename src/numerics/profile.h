@@ -10,23 +10,23 @@
 namespace opdiff {
 
 struct Profile {
-  std::string name;      // "inner-f32", "inner-storage"
-  Format inner = kF32;   // elementwise steps inside an operator
-  Format sum = kF32;     // products and sums accumulate in this
-  Format storage = kF32; // the result
-  double function_ulps = 0;   // elementary functions may be off by this many ulp, if more than their budget
+  std::string name;          // "inner-f32", "inner-storage"
+  Format inner = kF32;       // elementwise steps inside an operator
+  Format sum = kF32;         // products and sums accumulate in this
+  Format storage = kF32;     // the result
+  double function_ulps = 0;  // elementary functions may be off by this many ulp, if more than their budget
   bool flush_to_zero = false;
 };
 
-// The profiles of the `rounding` rung for results of a floating dtype, in the order they are tried: inner steps in f32 (or
-// wider storage), then inner steps in the storage format where that is narrower.
+// The profiles of the `rounding` rung for results of a floating dtype, in the order they are tried: inner steps in f32
+// (or wider storage), then inner steps in the storage format where that is narrower.
 Profile inner_f32(DType storage);
 Profile inner_storage(DType storage);
 bool profiles_differ(DType storage);
 
 // The profile's constants, looked up once.
 struct Arithmetic {
-  double u, eta, lambda, max;          // inner
+  double u, eta, lambda, max;  // inner
   double u_sum, eta_sum, lambda_sum, max_sum;
   double function_ulps;
   bool flush_to_zero;

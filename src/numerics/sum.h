@@ -25,12 +25,12 @@ inline int lowest_bit(double x) {
 }
 inline constexpr int kNoQuantum = 4096;  // all terms so far are zero
 
-// When all terms are multiples of 2^quantum and their magnitudes sum to less than 2^quantum / u, every partial sum in every
-// order is a number of the format: nothing is rounded.
+// When all terms are multiples of 2^quantum and their magnitudes sum to less than 2^quantum / u, every partial sum in
+// every order is a number of the format: nothing is rounded.
 inline bool sums_exactly(int quantum, double magnitudes, const Format& format) {
-  return quantum == kNoQuantum || (quantum >= format.min_exponent - format.digits + 1 &&
-                                   magnitudes <= std::ldexp(1.0, std::min(quantum + format.digits, 1023)) &&
-                                   magnitudes <= format.max_finite());
+  return quantum == kNoQuantum ||
+         (quantum >= format.min_exponent - format.digits + 1 &&
+          magnitudes <= std::ldexp(1.0, std::min(quantum + format.digits, 1023)) && magnitudes <= format.max_finite());
 }
 
 // Which infinities an accumulation may pass through, from the sums of its positive and negative terms.

@@ -1,5 +1,5 @@
-// Working is an honest implementation's scalar: a number that is rounded to the profile's inner format after every step.
-// Sums run in a chosen order. The oracle is attacked from below with it: whatever Working computes must pass.
+// Working is an honest implementation's scalar: a number that is rounded to the profile's inner format after every
+// step. Sums run in a chosen order. The oracle is attacked from below with it: whatever Working computes must pass.
 #pragma once
 
 #include <cmath>
@@ -13,9 +13,9 @@ namespace opdiff {
 // How the Working sums and products of this thread accumulate.
 struct SumOrder {
   enum class Kind { sequential, reversed, pairwise, lanes, shuffled, wide } kind = Kind::sequential;
-  int lanes = 1;             // for `lanes`: that many running sums, folded pairwise at the end
-  bool fused = false;        // products are not rounded before they are added (FMA)
-  std::uint64_t seed = 0;    // for `shuffled`
+  int lanes = 1;           // for `lanes`: that many running sums, folded pairwise at the end
+  bool fused = false;      // products are not rounded before they are added (FMA)
+  std::uint64_t seed = 0;  // for `shuffled`
 };
 
 SumOrder& working_order();

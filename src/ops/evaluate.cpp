@@ -6,14 +6,15 @@ namespace opdiff {
 namespace {
 
 AttributeKind kind_of(const Attribute& attribute) {
-  static constexpr AttributeKind kKinds[] = {AttributeKind::integer,  AttributeKind::real,  AttributeKind::text,
-                                             AttributeKind::tensor,   AttributeKind::integers, AttributeKind::reals,
-                                             AttributeKind::texts,    AttributeKind::tensor};
+  static constexpr AttributeKind kKinds[] = {AttributeKind::integer, AttributeKind::real,     AttributeKind::text,
+                                             AttributeKind::tensor,  AttributeKind::integers, AttributeKind::reals,
+                                             AttributeKind::texts,   AttributeKind::tensor};
   return kKinds[attribute.index()];
 }
 
 std::string_view kind_name(AttributeKind kind) {
-  static constexpr std::string_view kNames[] = {"integer", "float", "string", "tensor", "list of integers", "list of floats", "list of strings"};
+  static constexpr std::string_view kNames[] = {"integer",          "float",          "string",         "tensor",
+                                                "list of integers", "list of floats", "list of strings"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -25,7 +26,8 @@ Expected<void> check_attributes(const MetaOperator& op, const Call& call) {
     if (spec == op.attributes.end())
       return make_error("{}: unknown attribute '{}' (opset {})", op.name, name, call.opset());
     if (spec->kind != kind_of(value))
-      return make_error("{}: attribute '{}' is a {}, expected a {}", op.name, name, kind_name(kind_of(value)), kind_name(spec->kind));
+      return make_error("{}: attribute '{}' is a {}, expected a {}", op.name, name, kind_name(kind_of(value)),
+                        kind_name(spec->kind));
   }
   return {};
 }
@@ -45,8 +47,10 @@ Tensor round_to_tensor(DType dtype, const Shape& shape, const std::vector<T>& va
   } else {
     std::vector<double> doubles(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
-      if constexpr (std::is_same_v<T, Working>) doubles[i] = values[i].v;
-      else doubles[i] = static_cast<double>(values[i]);
+      if constexpr (std::is_same_v<T, Working>)
+        doubles[i] = values[i].v;
+      else
+        doubles[i] = static_cast<double>(values[i]);
     }
     return Tensor::from_doubles(dtype, shape, doubles);
   }
@@ -59,11 +63,14 @@ Types types_of(const MetaOperator& op, const Call& call) {
 }
 
 template <class T>
-std::vector<Tensor> round_outputs(const MetaOperator& op, const Call& call, const std::vector<std::vector<T>>& results) {
+std::vector<Tensor> round_outputs(const MetaOperator& op, const Call& call,
+                                  const std::vector<std::vector<T>>& results) {
   const Types types = types_of(op, call);
   std::vector<Tensor> outputs;
-  for (std::size_t k = 0; k < results.size(); ++k) outputs.push_back(round_to_tensor(types[k].dtype, *types[k].shape, results[k]));
-  for (std::size_t k = results.size(); k < types.size(); ++k) outputs.push_back(op.integer_output(call, static_cast<int>(k)));
+  for (std::size_t k = 0; k < results.size(); ++k)
+    outputs.push_back(round_to_tensor(types[k].dtype, *types[k].shape, results[k]));
+  for (std::size_t k = results.size(); k < types.size(); ++k)
+    outputs.push_back(op.integer_output(call, static_cast<int>(k)));
   return outputs;
 }
 
@@ -74,7 +81,8 @@ std::vector<EnclosedTensor> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), c
   const ProfileScope scope(profile);
   const auto results = run(kernel, call, formula);
   std::vector<EnclosedTensor> outputs;
-  for (std::size_t k = 0; k < results.size(); ++k) outputs.push_back(finish(results[k], types[k].dtype, *types[k].shape, profile));
+  for (std::size_t k = 0; k < results.size(); ++k)
+    outputs.push_back(finish(results[k], types[k].dtype, *types[k].shape, profile));
   return outputs;
 }
 
@@ -92,11 +100,18 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
   OPDIFF_RETURN_IF_ERROR(check_attributes(op, call));
   if (op.inputs.min > 0 && !(op.types & type_bit(call.dtype(0))))
     return make_error("{}: input 0 has type {}, which the operator does not take", op.name, dtype_name(call.dtype(0)));
+  for (int k = 0; k < count; ++k)
+    if (call.has(k) && !call.has_shape(k)) {
+      // Shapes follow once the data are there; the dtype of most outputs is known already.
+      if (op.types == kAllTypes || op.inputs.min == 0) return Types{};
+      return Types{{call.dtype(0), std::nullopt}};
+    }
   auto types = op.infer(call);
   if (!types) return make_error("{}: {}", op.name, types.error().message);
   for (const TensorType& type : *types)
     if (type.shape)
-      if (const auto n = checked_element_count(*type.shape); !n) return make_error("{}: output {}", op.name, n.error().message);
+      if (const auto n = checked_element_count(*type.shape); !n)
+        return make_error("{}: output {}", op.name, n.error().message);
   return types;
 }
 
@@ -135,13 +150,21 @@ std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile
 }
 
 template <class V>
-EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, const Shape& shape, const Profile& profile) {
+EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, const Shape& shape,
+                      const Profile& profile) {
   const std::size_t n = values.size();
-  EnclosedTensor result{dtype, shape, std::vector<double>(n), {}, std::vector<double>(n), std::vector<double>(n), std::vector<double>(n),
+  EnclosedTensor result{dtype,
+                        shape,
+                        std::vector<double>(n),
+                        {},
+                        std::vector<double>(n),
+                        std::vector<double>(n),
+                        std::vector<double>(n),
                         std::vector<std::uint8_t>(n)};
   if constexpr (std::is_same_v<V, Quad>) result.low.resize(n);
   const Format& storage = profile.storage;
-  const double u = storage.unit_roundoff(), eta = storage.eta(), lambda = storage.lambda(), largest = storage.max_finite();
+  const double u = storage.unit_roundoff(), eta = storage.eta(), lambda = storage.lambda(),
+               largest = storage.max_finite();
   const double coarsest = std::max(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
   const double finest = std::min(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
   // The centre was computed by the same formula with unit roundoff u(V): its own radius is the radius times u(V) / u.

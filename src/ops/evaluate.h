@@ -1,4 +1,5 @@
-// Evaluates one call of a meta-operator: checked types, correctly rounded values, enclosures, honest working arithmetic.
+// Evaluates one call of a meta-operator: checked types, correctly rounded values, enclosures, honest working
+// arithmetic.
 #pragma once
 
 #include <vector>
@@ -7,8 +8,8 @@
 
 namespace opdiff {
 
-// Checks arity, attributes (known, of the right kind) and the dtype of input 0, then asks the operator's shape rule. With
-// inputs of unknown shape, the shapes of the outputs are unknown too. Errors begin with the operator's name.
+// Checks arity, attributes (known, of the right kind) and the dtype of input 0, then asks the operator's shape rule.
+// With inputs of unknown shape, the shapes of the outputs are unknown too. Errors begin with the operator's name.
 Expected<Types> infer_call(const MetaOperator& op, const Call& call);
 
 // The correctly rounded outputs. `infer_call` must have succeeded.

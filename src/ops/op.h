@@ -43,8 +43,8 @@ struct Movement {
   std::vector<std::int16_t> which;  // input number per element; empty: input 0 for all
 };
 
-// The terms of one output element, for operators that sum: (sum of a[k] b[k] + bias) / divisor, in index order over axes of
-// `extents`; b empty: a plain sum.
+// The terms of one output element, for operators that sum: (sum of a[k] b[k] + bias) / divisor, in index order over
+// axes of `extents`; b empty: a plain sum.
 struct Reduction {
   Shape extents;
   std::vector<double> a, b;
@@ -94,14 +94,15 @@ struct MetaOperator {
   std::string_view documentation;
   std::vector<AttributeSpec> attributes;
   Arity inputs{1, 1}, outputs{1, 1};
-  TypeSet types = kFloatTypes;                      // of input 0
-  std::vector<std::string_view> formulas;           // admissible ones, by name; the first is the definition
-  std::vector<int> product_inputs;                  // operands that hardware may narrow (tf32, bf16, f16)
-  bool elementary = false;                          // its result is one elementary function of its input
-  double approximation_floor = 0;                   // measured absolute floor, multiples of u sup|f| (section 4)
+  TypeSet types = kFloatTypes;             // of input 0
+  std::vector<std::string_view> formulas;  // admissible ones, by name; the first is the definition
+  std::vector<int> product_inputs;         // operands that hardware may narrow (tf32, bf16, f16)
+  bool elementary = false;                 // its result is one elementary function of its input
+  double approximation_floor = 0;          // measured absolute floor, multiples of u sup|f| (section 4)
   std::string_view approximation_source;
 
-  // Output types; the shapes of the inputs are known. Errors name attribute and value; the caller adds operator and node.
+  // Output types; the shapes of the inputs are known. Errors name attribute and value; the caller adds operator and
+  // node.
   Expected<Types> (*infer)(const Call&) = nullptr;
 
   // Exactly one of these three says what the operator computes.
@@ -140,8 +141,10 @@ MetaOperator describe() {
   if constexpr (requires { Op::kInputs; }) op.inputs = Op::kInputs;
   if constexpr (requires { Op::kOutputs; }) op.outputs = Op::kOutputs;
   if constexpr (requires { Op::kTypes; }) op.types = Op::kTypes;
-  if constexpr (requires { Op::formulas(); }) op.formulas = Op::formulas();
-  else op.formulas = {"definition"};
+  if constexpr (requires { Op::formulas(); })
+    op.formulas = Op::formulas();
+  else
+    op.formulas = {"definition"};
   if constexpr (requires { Op::product_inputs(); }) op.product_inputs = Op::product_inputs();
   if constexpr (requires { Op::kElementary; }) op.elementary = Op::kElementary;
   if constexpr (requires { Op::kApproximationFloor; }) {

@@ -22,12 +22,23 @@ double draw(Rng& rng, Distribution distribution, const Format& format, double sc
     }
     case Distribution::subnormal: return format.lambda() * rng.uniform(-3, 3);
     case Distribution::constant: return scale * mean;
-    case Distribution::ramp: return scale * (2.0 * static_cast<double>(index) / static_cast<double>(std::max<std::int64_t>(count - 1, 1)) - 1);
+    case Distribution::ramp:
+      return scale * (2.0 * static_cast<double>(index) / static_cast<double>(std::max<std::int64_t>(count - 1, 1)) - 1);
     case Distribution::ties: return 0.5 * static_cast<double>(rng.integer(-2, 2));
     case Distribution::integers: return static_cast<double>(rng.integer(-8, 8));
     case Distribution::boundaries: {
-      const double values[] = {0.0, -0.0, 1.0, -1.0, format.max_finite(), -format.max_finite(), format.lambda(), format.eta(),
-                               1 + 2 * format.unit_roundoff(), 1 - format.unit_roundoff(), rng.normal(), 10 * rng.normal()};
+      const double values[] = {0.0,
+                               -0.0,
+                               1.0,
+                               -1.0,
+                               format.max_finite(),
+                               -format.max_finite(),
+                               format.lambda(),
+                               format.eta(),
+                               1 + 2 * format.unit_roundoff(),
+                               1 - format.unit_roundoff(),
+                               rng.normal(),
+                               10 * rng.normal()};
       return rng.pick(values);
     }
   }
@@ -37,8 +48,9 @@ double draw(Rng& rng, Distribution distribution, const Format& format, double sc
 }  // namespace
 
 std::string_view to_string(Distribution distribution) {
-  static constexpr std::string_view kNames[kDistributionCount] = {"normal",   "positive", "shifted", "sparse",   "exponents", "subnormal",
-                                                                  "constant", "ramp",     "ties",    "integers", "boundaries"};
+  static constexpr std::string_view kNames[kDistributionCount] = {"normal",    "positive",  "shifted",   "sparse",
+                                                                  "exponents", "subnormal", "constant",  "ramp",
+                                                                  "ties",      "integers",  "boundaries"};
   return kNames[static_cast<int>(distribution)];
 }
 
@@ -75,7 +87,8 @@ Tensor SampleContext::tensor(DType dtype, const Shape& shape) {
   if (!is_float(dtype)) {
     const bool is_unsigned = dtype == DType::boolean || is_unsigned_integer(dtype);
     for (double& v : values)
-      v = dtype == DType::boolean ? static_cast<double>(rng_.integer(0, 1)) : static_cast<double>(rng_.integer(is_unsigned ? 0 : -100, 100));
+      v = dtype == DType::boolean ? static_cast<double>(rng_.integer(0, 1))
+                                  : static_cast<double>(rng_.integer(is_unsigned ? 0 : -100, 100));
     return Tensor::from_doubles(dtype, shape, values);
   }
   const Format& format = format_of(dtype);

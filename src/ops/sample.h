@@ -25,17 +25,17 @@ struct Sample {
 
 // How values are drawn. Every operator meets all of them.
 enum class Distribution {
-  normal,         // standard normal times a scale of 1e-3 to 1e3
-  positive,       // |normal|
-  shifted,        // normal around a mean of up to 100 deviations
-  sparse,         // half zeros, as after Relu
-  exponents,      // log-uniform magnitudes over (most of) the format
-  subnormal,      // around the smallest normal number
-  constant,       // one value everywhere
-  ramp,           // evenly spaced
-  ties,           // few distinct values, many equal
-  integers,       // small integers: sums and products are exact
-  boundaries,     // zeros of both signs, ones, largest and smallest numbers
+  normal,      // standard normal times a scale of 1e-3 to 1e3
+  positive,    // |normal|
+  shifted,     // normal around a mean of up to 100 deviations
+  sparse,      // half zeros, as after Relu
+  exponents,   // log-uniform magnitudes over (most of) the format
+  subnormal,   // around the smallest normal number
+  constant,    // one value everywhere
+  ramp,        // evenly spaced
+  ties,        // few distinct values, many equal
+  integers,    // small integers: sums and products are exact
+  boundaries,  // zeros of both signs, ones, largest and smallest numbers
 };
 inline constexpr int kDistributionCount = 11;
 std::string_view to_string(Distribution distribution);

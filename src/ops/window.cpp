@@ -9,9 +9,11 @@ Expected<Shape> spatial_attribute(const Call& call, const std::string& name, std
                                   std::int64_t least) {
   Shape values = call.integers(name, Shape(rank, otherwise));
   if (values.size() != rank)
-    return make_error("attribute '{}' is {}, expected {} values for {} spatial dimensions", name, to_string(values), rank, rank);
+    return make_error("attribute '{}' is {}, expected {} values for {} spatial dimensions", name, to_string(values),
+                      rank, rank);
   for (const std::int64_t v : values)
-    if (v < least) return make_error("attribute '{}' is {}, each value must be at least {}", name, to_string(values), least);
+    if (v < least)
+      return make_error("attribute '{}' is {}, each value must be at least {}", name, to_string(values), least);
   return values;
 }
 
@@ -23,7 +25,8 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
   w.input = input_spatial;
   w.kernel = kernel;
   if (kernel.size() != rank)
-    return make_error("attribute 'kernel_shape' is {}, expected {} values for {} spatial dimensions", to_string(kernel), rank, rank);
+    return make_error("attribute 'kernel_shape' is {}, expected {} values for {} spatial dimensions", to_string(kernel),
+                      rank, rank);
   for (const std::int64_t k : kernel)
     if (k < 1) return make_error("attribute 'kernel_shape' is {}, each value must be at least 1", to_string(kernel));
   OPDIFF_TRY(w.strides, spatial_attribute(call, "strides", rank, 1, 1));
@@ -40,7 +43,8 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     if (pads.size() != 2 * rank)
       return make_error("attribute 'pads' is {}, expected {} values (begins, then ends)", to_string(pads), 2 * rank);
     for (const std::int64_t p : pads)
-      if (p < 0 || p > (std::int64_t{1} << 30)) return make_error("attribute 'pads' is {}, values must not be negative", to_string(pads));
+      if (p < 0 || p > (std::int64_t{1} << 30))
+        return make_error("attribute 'pads' is {}, values must not be negative", to_string(pads));
     std::copy_n(pads.begin(), rank, w.pads_begin.begin());
     std::copy_n(pads.begin() + static_cast<std::ptrdiff_t>(rank), rank, w.pads_end.begin());
   }
@@ -55,10 +59,12 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     }
     const std::int64_t room = w.input[d] + w.pads_begin[d] + w.pads_end[d] - reach;
     if (room < 0)
-      return make_error("the window does not fit: spatial dimension {} has {} elements and padding {} + {}, the dilated kernel {}",
-                        d, w.input[d], w.pads_begin[d], w.pads_end[d], reach);
+      return make_error(
+          "the window does not fit: spatial dimension {} has {} elements and padding {} + {}, the dilated kernel {}", d,
+          w.input[d], w.pads_begin[d], w.pads_end[d], reach);
     w.output[d] = room / w.strides[d] + 1;
-    if (ceil_mode && room % w.strides[d] != 0 && w.output[d] * w.strides[d] < w.input[d] + w.pads_begin[d]) ++w.output[d];
+    if (ceil_mode && room % w.strides[d] != 0 && w.output[d] * w.strides[d] < w.input[d] + w.pads_begin[d])
+      ++w.output[d];
   }
   return w;
 }

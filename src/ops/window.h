@@ -8,9 +8,9 @@
 namespace opdiff {
 
 struct Window {
-  Shape input;      // spatial extents
+  Shape input;  // spatial extents
   Shape kernel, strides, dilations, pads_begin, pads_end;
-  Shape output;     // spatial extents
+  Shape output;  // spatial extents
 
   std::int64_t kernel_size() const { return element_count(kernel); }
   std::int64_t output_size() const { return element_count(output); }

@@ -12,14 +12,16 @@ std::vector<double> polynomial_with_roots(const std::vector<double>& roots) {
   std::vector<double> coefficients{1};
   for (const double root : roots) {
     coefficients.push_back(0);
-    for (std::size_t k = coefficients.size() - 1; k > 0; --k) coefficients[k] = coefficients[k - 1] - root * coefficients[k];
+    for (std::size_t k = coefficients.size() - 1; k > 0; --k)
+      coefficients[k] = coefficients[k - 1] - root * coefficients[k];
     coefficients[0] *= -root;
   }
   return coefficients;
 }
 
 // |T| X |T|^T, or with squared entries of T.
-std::vector<double> two_sided(const std::vector<double>& t, int rows, int columns, const std::vector<double>& x, bool squares) {
+std::vector<double> two_sided(const std::vector<double>& t, int rows, int columns, const std::vector<double>& x,
+                              bool squares) {
   const auto entry = [&](int i, int k) {
     const double v = t[static_cast<std::size_t>(i * columns + k)];
     return squares ? v * v : std::fabs(v);
@@ -27,10 +29,12 @@ std::vector<double> two_sided(const std::vector<double>& t, int rows, int column
   std::vector<double> half(static_cast<std::size_t>(rows * columns)), result(static_cast<std::size_t>(rows * rows));
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < columns; ++j)
-      for (int k = 0; k < columns; ++k) half[static_cast<std::size_t>(i * columns + j)] += entry(i, k) * x[static_cast<std::size_t>(k * columns + j)];
+      for (int k = 0; k < columns; ++k)
+        half[static_cast<std::size_t>(i * columns + j)] += entry(i, k) * x[static_cast<std::size_t>(k * columns + j)];
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < rows; ++j)
-      for (int k = 0; k < columns; ++k) result[static_cast<std::size_t>(i * rows + j)] += half[static_cast<std::size_t>(i * columns + k)] * entry(j, k);
+      for (int k = 0; k < columns; ++k)
+        result[static_cast<std::size_t>(i * rows + j)] += half[static_cast<std::size_t>(i * columns + k)] * entry(j, k);
   return result;
 }
 
@@ -45,7 +49,8 @@ std::vector<double> magnitudes(const Call& call, const Window& win, const Winogr
   std::vector<std::vector<double>> filters;
   for (std::int64_t f = 0; f < ws[0] * ws[1]; ++f) {
     std::vector<double> taps(9);
-    for (int k = 0; k < 9; ++k) taps[static_cast<std::size_t>(k)] = measure(kernel[static_cast<std::size_t>(f * 9 + k)]);
+    for (int k = 0; k < 9; ++k)
+      taps[static_cast<std::size_t>(k)] = measure(kernel[static_cast<std::size_t>(f * 9 + k)]);
     filters.push_back(two_sided(w.g, w.n, w.r, taps, squares));
   }
   std::vector<double> result(static_cast<std::size_t>(xs[0] * ws[0] * oh * ow));
@@ -59,7 +64,8 @@ std::vector<double> magnitudes(const Call& call, const Window& win, const Winogr
         for (int j = 0; j < w.n; ++j) {
           const std::int64_t row = ty * w.m + i - win.pads_begin[0], column = tx * w.m + j - win.pads_begin[1];
           if (row >= 0 && row < height && column >= 0 && column < width)
-            tile[static_cast<std::size_t>(i * w.n + j)] = measure(x[static_cast<std::size_t>(((n * xs[1] + c) * height + row) * width + column)]);
+            tile[static_cast<std::size_t>(i * w.n + j)] =
+                measure(x[static_cast<std::size_t>(((n * xs[1] + c) * height + row) * width + column)]);
         }
       data.push_back(two_sided(w.bt, w.n, w.n, tile, squares));
     }
@@ -68,13 +74,15 @@ std::vector<double> magnitudes(const Call& call, const Window& win, const Winogr
       std::vector<double> product(static_cast<std::size_t>(w.n * w.n));
       for (std::int64_t c = 0; c < ws[1]; ++c)
         for (std::size_t i = 0; i < product.size(); ++i)
-          product[i] += filters[static_cast<std::size_t>(m * ws[1] + c)][i] * data[static_cast<std::size_t>(first + c)][i];
+          product[i] +=
+              filters[static_cast<std::size_t>(m * ws[1] + c)][i] * data[static_cast<std::size_t>(first + c)][i];
       const std::vector<double> tile = two_sided(w.at, w.m, w.n, product, squares);
       for (int i = 0; i < w.m; ++i)
         for (int j = 0; j < w.m; ++j) {
           const std::int64_t row = ty * w.m + i, column = tx * w.m + j;
           if (row < oh && column < ow)
-            result[static_cast<std::size_t>(((n * ws[0] + m) * oh + row) * ow + column)] = tile[static_cast<std::size_t>(i * w.m + j)];
+            result[static_cast<std::size_t>(((n * ws[0] + m) * oh + row) * ow + column)] =
+                tile[static_cast<std::size_t>(i * w.m + j)];
         }
     }
   });
@@ -100,7 +108,8 @@ WinogradTransforms winograd_transforms(int m, int r) {
         others.push_back(points[l]);
       }
     for (int i = 0; i < m; ++i) w.at[static_cast<std::size_t>(i) * n + j] = std::pow(points[j], i);
-    for (int k = 0; k < r; ++k) w.g[j * static_cast<std::size_t>(r) + static_cast<std::size_t>(k)] = std::pow(points[j], k) / scale;
+    for (int k = 0; k < r; ++k)
+      w.g[j * static_cast<std::size_t>(r) + static_cast<std::size_t>(k)] = std::pow(points[j], k) / scale;
     const std::vector<double> coefficients = polynomial_with_roots(others);
     std::copy(coefficients.begin(), coefficients.end(), w.bt.begin() + static_cast<std::ptrdiff_t>(j * n));
   }
@@ -116,19 +125,21 @@ std::vector<NamedAlgorithm> winograd_algorithms(const Call& call, const Window& 
   std::vector<NamedAlgorithm> algorithms;
   for (const int m : {2, 4, 6})
     algorithms.push_back({"winograd F(" + std::to_string(m) + ",3)", [&call, win, m](const Profile& profile) {
-      const WinogradTransforms w = winograd_transforms(m, 3);
-      // The direct enclosure gives the centre and the rounding of bias and storage; the transforms' own error comes on top.
-      std::vector<EnclosedTensor> outputs = enclose(*find_operator("", "Conv"), call, profile, 0);
-      const double u = profile.sum.unit_roundoff();
-      const double steps = static_cast<double>(call.shape(1)[1]) + 2 * (3 + w.n + w.n);
-      const std::vector<double> sizes = magnitudes(call, win, w, false), squares = magnitudes(call, win, w, true);
-      for (std::size_t i = 0; i < sizes.size(); ++i) {
-        outputs[0].radius[i] += gamma(steps, u) * sizes[i] * kOutward;
-        const double d = outputs[0].deviation[i];
-        outputs[0].deviation[i] = std::sqrt(d * d + u * u / 3 * steps * squares[i]);
-      }
-      return outputs;
-    }});
+                            const WinogradTransforms w = winograd_transforms(m, 3);
+                            // The direct enclosure gives the centre and the rounding of bias and storage; the
+                            // transforms' own error comes on top.
+                            std::vector<EnclosedTensor> outputs = enclose(*find_operator("", "Conv"), call, profile, 0);
+                            const double u = profile.sum.unit_roundoff();
+                            const double steps = static_cast<double>(call.shape(1)[1]) + 2 * (3 + w.n + w.n);
+                            const std::vector<double> sizes = magnitudes(call, win, w, false),
+                                                      squares = magnitudes(call, win, w, true);
+                            for (std::size_t i = 0; i < sizes.size(); ++i) {
+                              outputs[0].radius[i] += gamma(steps, u) * sizes[i] * kOutward;
+                              const double d = outputs[0].deviation[i];
+                              outputs[0].deviation[i] = std::sqrt(d * d + u * u / 3 * steps * squares[i]);
+                            }
+                            return outputs;
+                          }});
   return algorithms;
 }
 

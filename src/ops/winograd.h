@@ -1,5 +1,5 @@
-// Winograd convolution F(m, 3) in two dimensions as a named algorithm with a derived yardstick (Lavin and Gray 2016; error
-// bound after Barabasz, Anderson, Soodhalter and Gregg 2020).
+// Winograd convolution F(m, 3) in two dimensions as a named algorithm with a derived yardstick (Lavin and Gray 2016;
+// error bound after Barabasz, Anderson, Soodhalter and Gregg 2020).
 #pragma once
 
 #include <string>

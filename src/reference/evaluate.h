@@ -1,5 +1,5 @@
-// The reference evaluator: a graph's tensors by the meta-operators, each rounded to its dtype (the reference chain), and
-// the noise floor of whole graphs.
+// The reference evaluator: a graph's tensors by the meta-operators, each rounded to its dtype (the reference chain),
+// and the noise floor of whole graphs.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace opdiff {
 // True when there is a meta-operator for the node's domain and op, for this opset.
 bool has_reference(const Node& node, int opset);
 
-// The correctly rounded outputs of one node on exact inputs (nullptr: absent). One tensor an output (also for outputs that
-// the node leaves unnamed). Errors: refused attributes, shapes, types, with operator, attribute and value.
+// The correctly rounded outputs of one node on exact inputs (nullptr: absent). One tensor an output (also for outputs
+// that the node leaves unnamed). Errors: refused attributes, shapes, types, with operator, attribute and value.
 Expected<std::vector<Tensor>> evaluate_node(const Node& node, int opset, std::span<const Tensor* const> inputs);
 
 struct NodeVisit {
@@ -28,11 +28,16 @@ struct NodeVisit {
 using Visitor = std::function<Expected<void>(const NodeVisit&)>;
 using ForeignEvaluator = std::function<Expected<std::vector<Tensor>>(const Node&, std::span<const Tensor* const>)>;
 
-// Walks a validated graph in order; `visit` is called after each node with its inputs and reference outputs; tensors are
-// dropped after their last use. A node without a reference is asked of `foreign` (which may call a backend); without it
-// that is an error. Returns the graph outputs.
+// Walks a validated graph in order; `visit` is called after each node with its inputs and reference outputs; tensors
+// are dropped after their last use. A node without a reference is asked of `foreign` (which may call a backend);
+// without it that is an error. Returns the graph outputs.
 Expected<TensorMap> evaluate_graph(const Graph& graph, const TensorMap& inputs, const Visitor& visit = {},
                                    const ForeignEvaluator& foreign = {});
+
+// The same with the results of every node changed by `disturb` before anybody reads them (noise floor).
+using Disturbance = std::function<void(int node, std::vector<Tensor>& outputs)>;
+Expected<TensorMap> evaluate_perturbed(const Graph& graph, const TensorMap& inputs, const Disturbance& disturb,
+                                       const ForeignEvaluator& foreign = {});
 
 // Types of every tensor of the graph (name -> type) by the operators' shape rules, from the types of the graph inputs;
 // shape unknown where it depends on data. An error names the node whose types or shapes are inconsistent.

@@ -5,7 +5,8 @@ namespace {
 
 struct BatchNormalization {
   static constexpr std::string_view kName = "BatchNormalization";
-  static constexpr std::string_view kDocumentation = R"(Y = (X - mean) / sqrt(var + epsilon) * scale + B, per channel (axis 1), with the statistics given
+  static constexpr std::string_view kDocumentation =
+      R"(Y = (X - mean) / sqrt(var + epsilon) * scale + B, per channel (axis 1), with the statistics given
 
 X [N, C, ...], scale, B, mean, var [C]. Inference only: training_mode = 1 is refused. Two formulas are in use everywhere and admissible:
 normalise then scale, and the folded scale and shift x * (scale r) + (B - mean scale r), which cancels where x is near the mean.)";
@@ -21,8 +22,11 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
   static std::vector<std::string_view> formulas() { return {"normalise, then scale", "folded scale and shift"}; }
 
   static Expected<Types> infer(const Call& call) {
-    if (call.integer("training_mode", 0) != 0) return make_error("attribute 'training_mode' is {}, only inference (0) is supported", call.integer("training_mode", 0));
-    if (call.integer("spatial", 1) != 1) return make_error("attribute 'spatial' is {}, only 1 is supported", call.integer("spatial", 1));
+    if (call.integer("training_mode", 0) != 0)
+      return make_error("attribute 'training_mode' is {}, only inference (0) is supported",
+                        call.integer("training_mode", 0));
+    if (call.integer("spatial", 1) != 1)
+      return make_error("attribute 'spatial' is {}, only 1 is supported", call.integer("spatial", 1));
     if (call.node().outputs.size() > 1) {
       for (std::size_t k = 1; k < call.node().outputs.size(); ++k)
         if (call.wants(k)) return make_error("output {} exists in training mode only", k);
@@ -31,8 +35,11 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
     if (x.size() < 2) return make_error("X has shape {}, expected at least 2 dimensions", to_string(x));
     static constexpr const char* kNames[] = {"X", "scale", "B", "mean", "var"};
     for (int k = 1; k < 5; ++k) {
-      if (call.shape(k) != Shape{x[1]}) return make_error("{} has shape {}, expected [{}] for X {}", kNames[k], to_string(call.shape(k)), x[1], to_string(x));
-      if (!is_float(call.dtype(k))) return make_error("{} has type {}, expected a floating type", kNames[k], dtype_name(call.dtype(k)));
+      if (call.shape(k) != Shape{x[1]})
+        return make_error("{} has shape {}, expected [{}] for X {}", kNames[k], to_string(call.shape(k)), x[1],
+                          to_string(x));
+      if (!is_float(call.dtype(k)))
+        return make_error("{} has type {}, expected a floating type", kNames[k], dtype_name(call.dtype(k)));
     }
     return Types{{call.dtype(0), x}};
   }
@@ -40,11 +47,13 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
   template <class T>
   static void forward(Frame<T>& frame) {
     const Shape& shape = frame.call().shape(0);
-    const auto x = frame.input(0), scale = frame.input(1), shift = frame.input(2), mean = frame.input(3), variance = frame.input(4);
+    const auto x = frame.input(0), scale = frame.input(1), shift = frame.input(2), mean = frame.input(3),
+               variance = frame.input(4);
     const auto y = frame.output(0, shape);
     const T epsilon(static_cast<double>(static_cast<float>(frame.call().real("epsilon", 1e-5))));
     const std::int64_t channels = shape[1];
-    const std::int64_t plane = channels == 0 || shape[0] == 0 ? 0 : static_cast<std::int64_t>(x.size()) / shape[0] / channels;
+    const std::int64_t plane =
+        channels == 0 || shape[0] == 0 ? 0 : static_cast<std::int64_t>(x.size()) / shape[0] / channels;
     for (std::int64_t c = 0; c < channels && plane > 0; ++c) {
       const auto k = static_cast<std::size_t>(c);
       const T reciprocal = T(1) / sqrt(T(variance[k]) + epsilon);
@@ -53,7 +62,8 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
       for (std::int64_t n = 0; n < shape[0]; ++n)
         for (std::int64_t i = 0; i < plane; ++i) {
           const auto at = static_cast<std::size_t>((n * channels + c) * plane + i);
-          y[at] = frame.formula() == 0 ? (T(x[at]) - T(mean[k])) * reciprocal * T(scale[k]) + T(shift[k]) : T(x[at]) * folded + offset;
+          y[at] = frame.formula() == 0 ? (T(x[at]) - T(mean[k])) * reciprocal * T(scale[k]) + T(shift[k])
+                                       : T(x[at]) * folded + offset;
         }
     }
   }
@@ -64,7 +74,8 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
     Shape shape = c.shape(2, 5, 7);
     if (c.rng().chance(0.2)) shape[1] = c.extent(1, 40);
     const Shape channel{shape[1]};
-    Sample s = c.make(kName, {c.tensor(shape), c.weights(channel, 1), c.tensor(channel), c.tensor(channel), c.positive(channel)});
+    Sample s = c.make(
+        kName, {c.tensor(shape), c.weights(channel, 1), c.tensor(channel), c.tensor(channel), c.positive(channel)});
     if (c.rng().chance(0.5)) s.node.attributes["epsilon"] = static_cast<float>(std::pow(10.0, c.rng().uniform(-7, -2)));
     if (c.rng().chance(0.3)) s.node.attributes["momentum"] = 0.9f;
     const bool weights = c.rng().chance(0.7);
@@ -73,7 +84,8 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
   }
 
   static std::vector<Sample> refused() {
-    const Tensor x = Tensor::zeros(DType::f32, {1, 3, 2}), c = Tensor::zeros(DType::f32, {3}), d = Tensor::zeros(DType::f32, {2});
+    const Tensor x = Tensor::zeros(DType::f32, {1, 3, 2}), c = Tensor::zeros(DType::f32, {3}),
+                 d = Tensor::zeros(DType::f32, {2});
     return {refused_sample(kName, {x, c, c, c, c}, {{"training_mode", std::int64_t{1}}}, "training_mode"),
             refused_sample(kName, {x, d, c, c, c}, {}, "scale"),
             refused_sample(kName, {x, c, c, c, d}, {}, "var"),

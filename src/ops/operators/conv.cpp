@@ -8,7 +8,8 @@ namespace {
 
 struct Conv {
   static constexpr std::string_view kName = "Conv";
-  static constexpr std::string_view kDocumentation = R"(Y[n, m, o] = B[m] + sum over c, k of X[n, g C/G + c, o s - p + k d] W[m, c, k]
+  static constexpr std::string_view kDocumentation =
+      R"(Y[n, m, o] = B[m] + sum over c, k of X[n, g C/G + c, o s - p + k d] W[m, c, k]
 
 X [N, C, spatial...], W [M, C/group, kernel...], optional B [M]; 1 to 3 spatial dimensions; cross-correlation (the kernel is
 not flipped); positions in the padding count as zero. The bias may be added last or be the start of the accumulation: both are
@@ -32,7 +33,8 @@ hardware) in the format of the operands.)";
     const Shape& w = call.shape(1);
     const Shape kernel(w.begin() + 2, w.end());
     if (const Shape declared = call.integers("kernel_shape", kernel); declared != kernel)
-      return make_error("attribute 'kernel_shape' is {}, but W has the spatial shape {}", to_string(declared), to_string(kernel));
+      return make_error("attribute 'kernel_shape' is {}, but W has the spatial shape {}", to_string(declared),
+                        to_string(kernel));
     return make_window(call, Shape(x.begin() + 2, x.end()), kernel, false);
   }
 
@@ -40,12 +42,15 @@ hardware) in the format of the operands.)";
     const Shape& x = call.shape(0);
     const Shape& w = call.shape(1);
     if (x.size() < 3 || x.size() > 5) return make_error("X has shape {}, expected 3 to 5 dimensions", to_string(x));
-    if (w.size() != x.size()) return make_error("W has shape {}, expected as many dimensions as X {}", to_string(w), to_string(x));
+    if (w.size() != x.size())
+      return make_error("W has shape {}, expected as many dimensions as X {}", to_string(w), to_string(x));
     const std::int64_t group = call.integer("group", 1);
     if (group < 1) return make_error("attribute 'group' is {}, expected at least 1", group);
     if (w[1] * group != x[1])
-      return make_error("W {} and group {} need {} input channels, X {} has {}", to_string(w), group, w[1] * group, to_string(x), x[1]);
-    if (w[0] % group != 0) return make_error("group {} does not divide the {} output channels of W {}", group, w[0], to_string(w));
+      return make_error("W {} and group {} need {} input channels, X {} has {}", to_string(w), group, w[1] * group,
+                        to_string(x), x[1]);
+    if (w[0] % group != 0)
+      return make_error("group {} does not divide the {} output channels of W {}", group, w[0], to_string(w));
     for (int k = 1; k < call.input_count(); ++k)
       if (call.has(k) && call.dtype(k) != call.dtype(0))
         return make_error("input {} has type {}, X has {}", k, dtype_name(call.dtype(k)), dtype_name(call.dtype(0)));
@@ -127,7 +132,8 @@ hardware) in the format of the operands.)";
       x.push_back((kernel[d] - 1) * dilations[d] + 1 + c.extent(0, rank == 3 ? 5 : 12));
       w.push_back(kernel[d]);
     }
-    for (std::size_t d = 0; d < 2 * rank; ++d) pads.push_back(rng.chance(0.5) ? 0 : rng.integer(0, kernel[d % rank] - 1));
+    for (std::size_t d = 0; d < 2 * rank; ++d)
+      pads.push_back(rng.chance(0.5) ? 0 : rng.integer(0, kernel[d % rank] - 1));
     std::vector<std::optional<Tensor>> inputs{c.tensor(x), c.weights(w, depth * element_count(kernel))};
     if (rng.chance(0.6)) inputs.push_back(c.tensor({rows * group}));
     Sample s = c.make(kName, std::move(inputs));
@@ -136,8 +142,11 @@ hardware) in the format of the operands.)";
     if (rng.chance(0.8)) s.node.attributes["strides"] = strides;
     const bool auto_pad = rng.chance(0.2);
     if (!auto_pad || rng.chance(0.5)) s.node.attributes["dilations"] = auto_pad ? Shape(rank, 1) : dilations;
-    if (auto_pad) s.node.attributes["auto_pad"] = std::string(rng.pick(std::vector<const char*>{"SAME_UPPER", "SAME_LOWER", "VALID"}));
-    else if (rng.chance(0.8)) s.node.attributes["pads"] = pads;
+    if (auto_pad)
+      s.node.attributes["auto_pad"] =
+          std::string(rng.pick(std::vector<const char*>{"SAME_UPPER", "SAME_LOWER", "VALID"}));
+    else if (rng.chance(0.8))
+      s.node.attributes["pads"] = pads;
     for (std::size_t k = 1; k < s.initialiser.size(); ++k) s.initialiser[k] = rng.chance(0.5) || k == 2;
     if (s.initialiser.size() > 2) s.initialiser[2] = s.initialiser[1];
     return s;

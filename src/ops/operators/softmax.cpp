@@ -28,7 +28,9 @@ without it exp overflows, and no rung explains that. Frameworks divide by the su
     const auto y = frame.output(0, frame.call().shape(0));
     for (std::int64_t o = 0; o < rows.outer; ++o)
       for (std::int64_t i = 0; i < rows.inner; ++i) {
-        const auto at = [&](std::int64_t k) { return static_cast<std::size_t>((o * rows.length + k) * rows.inner + i); };
+        const auto at = [&](std::int64_t k) {
+          return static_cast<std::size_t>((o * rows.length + k) * rows.inner + i);
+        };
         if (rows.length == 0) continue;
         auto largest = x[at(0)];
         for (std::int64_t k = 1; k < rows.length; ++k) largest = maximum(largest, x[at(k)]);
@@ -51,7 +53,8 @@ without it exp overflows, and no rung explains that. Frameworks divide by the su
     if (c.rng().chance(0.3)) shape.back() = c.extent(1, 300);
     Sample s = c.make(kName, {c.tensor(shape)});
     const auto rank = static_cast<std::int64_t>(shape.size());
-    if (c.rng().chance(0.7) || (s.opset < 13 && rank < 2)) s.node.attributes["axis"] = c.rng().integer(s.opset < 11 ? 0 : -rank, rank - 1);
+    if (c.rng().chance(0.7) || (s.opset < 13 && rank < 2))
+      s.node.attributes["axis"] = c.rng().integer(s.opset < 11 ? 0 : -rank, rank - 1);
     return s;
   }
 

@@ -1,0 +1,225 @@
+#include "judge/attempt.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "judge/figures.h"
+
+namespace opdiff {
+
+AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output, const Tensor& got,
+                           const Tensor& expected)
+    : op_(op), call_(call), output_(output), got_(got), y_(got.to_doubles()), max_limit_(max_limit(got.size())) {
+  const std::size_t n = y_.size();
+  const std::vector<double> rounded = expected.to_doubles();
+  possible_.assign(n, 0);
+  passed_.assign(n, 0);
+  counted_.assign(n, 0);
+  unproven_.assign(n, 0);
+  correctly_rounded_.assign(n, 0);
+  rung_.assign(n, Rung::defect);
+  z_.assign(n, kInfinity);
+  error_.assign(n, 0);
+  bool all = true;
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool same = y_[i] == rounded[i] || (std::isnan(y_[i]) && std::isnan(rounded[i]));
+    correctly_rounded_[i] = same;
+    all = all && same;
+  }
+  verdict_.elements = got.size();
+  centre_ = rounded;
+  if (!all) return;
+  // Every element is the correctly rounded value: no yardstick is needed.
+  passed_.assign(n, 1);
+  rung_.assign(n, Rung::exact);
+  z_.assign(n, 0);
+  profile_ = "correctly rounded";
+  finish(Rung::exact, "");
+}
+
+AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) const {
+  const double y = y_[i], c = e.centre[i];
+  const std::uint8_t overflow = e.overflow[i];
+  if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
+  if (std::isinf(y)) {
+    if (std::isinf(c)) return {y == c ? Fit::possible : Fit::impossible, 0};
+    return {overflow & (y > 0 ? kPlusInfinity : kMinusInfinity) ? Fit::possible : Fit::impossible, 0};
+  }
+  if (!std::isfinite(c)) return {Fit::impossible, kInfinity};
+  const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);
+  if (off == 0) return {Fit::possible, 0};
+  const double spread = std::hypot(e.deviation[i], e.rho[i]);
+  const double z = spread > 0 ? off / spread : kInfinity;
+  const double radius = e.radius[i] + e.rho[i];
+  // A worst case that says nothing (n u >= 1) leaves the deviation to judge; where that is infinite too, nothing is
+  // known.
+  if (!(radius < kInfinity))
+    return {std::isfinite(spread) && spread > 0 ? Fit::possible : Fit::unproven, std::isfinite(z) ? z : 0};
+  return {std::fabs(off) <= radius ? Fit::possible : Fit::impossible, z};
+}
+
+Plausibility AttemptState::score(const std::vector<double>& z) const {
+  Scores scores{got_.shape(), z, counted_, centre_, y_, std::nullopt};
+  if (op_.group_axes) scores.group_axes = op_.group_axes(call_, output_);
+  return judge_scores(scores);
+}
+
+bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
+                           const std::string& explanation) {
+  const std::size_t n = y_.size();
+  std::vector<double> fresh(n, 0);
+  std::vector<char> fits(n, 0);
+  bool all_passed = true, all_fit = true;
+  if (first_) {
+    centre_ = e.centre;
+    for (std::size_t i = 0; i < n; ++i) error_[i] = (y_[i] - e.centre[i]) - (e.low.empty() ? 0 : e.low[i]);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const Look l = look(e, i);
+    if (l.fit == Fit::unproven) unproven_[i] = 1;
+    counted_[i] = counted_[i] || e.deviation[i] > 0;
+    fresh[i] = l.z;
+    fits[i] = l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
+    if (l.fit != Fit::impossible) possible_[i] = 1;
+    if (!passed_[i]) {
+      if (fits[i]) {
+        passed_[i] = 1;
+        rung_[i] = correctly_rounded_[i] ? Rung::exact : rung;
+        z_[i] = l.z;
+      } else if (std::fabs(l.z) < std::fabs(z_[i])) {
+        z_[i] = l.z;
+      }
+    }
+    all_passed = all_passed && passed_[i];
+    all_fit = all_fit && (fits[i] || passed_[i]);
+    if (!fits[i]) fresh[i] = z_[i];
+  }
+  if (rung == Rung::rounding) rounding_radius_ = e.radius;
+  if (first_ || rung <= Rung::rounding) note_worst(e);
+  first_ = false;
+  profile_ = profile;
+  if (!all_passed) {
+    last_ = score(z_);
+    return false;
+  }
+  last_ = score(z_);
+  if (!last_.plausible && all_fit) {
+    const Plausibility other = score(fresh);
+    if (other.plausible) {
+      z_ = fresh;
+      for (std::size_t i = 0; i < n; ++i)
+        if (!correctly_rounded_[i]) rung_[i] = rung;
+      last_ = other;
+    }
+  }
+  if (!last_.plausible) return false;
+  Rung worst = Rung::exact;
+  for (const Rung r : rung_) worst = std::max(worst, r);
+  note_worst(e);
+  finish(worst, explanation);
+  return true;
+}
+
+bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts, const std::string& explanation) {
+  for (std::size_t i = 0; i < y_.size(); ++i)
+    if (!passed_[i] && !accepts[i]) return false;
+  std::vector<double> z = z_;
+  for (std::size_t i = 0; i < y_.size(); ++i)
+    if (!passed_[i]) z[i] = 0;
+  const Plausibility p = score(z);
+  if (!p.plausible) return false;
+  last_ = p;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    if (passed_[i]) continue;
+    passed_[i] = 1;
+    rung_[i] = rung;
+    z_[i] = 0;
+  }
+  finish(rung, explanation);
+  return true;
+}
+
+void AttemptState::settle(Rung rung, const std::string& explanation) {
+  for (std::size_t i = 0; i < y_.size(); ++i)
+    if (!passed_[i] || std::fabs(z_[i]) > kLeastRmsLimit) rung_[i] = rung;
+  finish(rung, explanation);
+}
+
+std::vector<std::int64_t> AttemptState::standing_out() const {
+  std::vector<std::int64_t> elements;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    if (!possible_[i]) return {};
+    if (std::fabs(z_[i]) > kLeastRmsLimit) elements.push_back(static_cast<std::int64_t>(i));
+  }
+  std::sort(elements.begin(), elements.end(), [&](std::int64_t a, std::int64_t b) {
+    return std::fabs(z_[static_cast<std::size_t>(a)]) > std::fabs(z_[static_cast<std::size_t>(b)]);
+  });
+  return elements;
+}
+
+void AttemptState::note_worst(const EnclosedTensor& e) {
+  std::size_t worst = 0;
+  double weight = -1;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    const Look l = look(e, i);
+    const double w = l.fit == Fit::impossible ? kInfinity : std::fabs(l.z);
+    const double tie = std::fabs(error_[i]);
+    if (w > weight || (w == weight && !(tie <= std::fabs(error_[worst])))) {
+      weight = w;
+      worst = i;
+    }
+  }
+  if (y_.empty()) return;
+  verdict_.worst = {static_cast<std::int64_t>(worst),
+                    unravel(static_cast<std::int64_t>(worst), got_.shape()),
+                    y_[worst],
+                    e.centre[worst],
+                    e.radius[worst],
+                    e.deviation[worst]};
+}
+
+void AttemptState::finish(Rung rung, const std::string& explanation) {
+  done_ = true;
+  verdict_.rung = rung;
+  verdict_.explanation = explanation;
+}
+
+Verdict AttemptState::verdict() {
+  Verdict& v = verdict_;
+  if (!done_) {
+    const bool impossible = std::find(possible_.begin(), possible_.end(), char{0}) != possible_.end();
+    v.rung = impossible ? Rung::defect : Rung::unlikely;
+    for (std::size_t i = 0; i < y_.size(); ++i)
+      if (!possible_[i])
+        rung_[i] = Rung::defect;
+      else if (!passed_[i])
+        rung_[i] = Rung::unlikely;
+    if (!impossible) {
+      v.odds = last_.odds;
+      v.explanation = fmt::format("odds {:.0e}", std::max(last_.odds, 1e-300));
+    }
+  }
+  v.profile = profile_;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    ++v.counts[static_cast<std::size_t>(rung_[i])];
+    v.unproven_elements += unproven_[i];
+    if (!rounding_radius_.empty() && error_[i] != 0 && std::isfinite(error_[i]))
+      v.excess = std::max(v.excess, rounding_radius_[i] > 0 ? std::fabs(error_[i]) / rounding_radius_[i] : kInfinity);
+  }
+  v.unproven = v.unproven_elements > 0;
+  v.z_rms = last_.rms;
+  v.z_mean = last_.mean;
+  v.z_max = last_.max;
+  v.z_rms_limit = last_.rms_limit;
+  v.z_max_limit = last_.max_limit;
+  v.figures = classic_figures(y_, centre_, format_of(got_.dtype()));
+  std::int64_t strange = 0;
+  for (std::size_t i = 0; i < y_.size(); ++i)
+    strange += !std::isfinite(y_[i]) && !possible_[i] && !correctly_rounded_[i];
+  if (strange > 0) v.note = fmt::format("{} non-finite elements where a number is right", strange);
+  if (v.worst.index < 0 && !y_.empty()) v.worst = {0, Shape(got_.shape().size(), 0), y_[0], centre_[0], 0, 0};
+  return v;
+}
+
+}  // namespace opdiff

@@ -1,0 +1,66 @@
+// One tensor on its way down the ladder: which elements are explained so far, by which rung, and how far off each is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "judge/plausible.h"
+#include "judge/verdict.h"
+#include "ops/op.h"
+
+namespace opdiff {
+
+class AttemptState {
+ public:
+  AttemptState(const MetaOperator& op, const Call& call, int output, const Tensor& got, const Tensor& expected);
+
+  // Tries a yardstick: elements that it explains and no earlier one did go on `rung`. True when the whole tensor is
+  // then possible and plausible; `profile` and `explanation` are then the verdict's.
+  bool explain(Rung rung, const EnclosedTensor& yardstick, const std::string& profile, const std::string& explanation);
+  // Elements that no yardstick explained and that `accepts` names; true when nothing else is left.
+  bool accept_remaining(Rung rung, const std::vector<bool>& accepts, const std::string& explanation);
+  // Puts the tensor on `rung` as it stands (an order of summation explained what is left).
+  void settle(Rung rung, const std::string& explanation);
+
+  // Flat indices of elements that are possible but stand out, worst first; empty when something is impossible.
+  std::vector<std::int64_t> standing_out() const;
+  const std::vector<double>& error() const { return error_; }
+  bool done() const { return done_; }
+  int output() const { return output_; }
+  const Tensor& got() const { return got_; }
+  const std::string& last_profile() const { return profile_; }
+
+  Verdict verdict();
+
+ private:
+  enum class Fit : char { impossible, possible, unproven };
+  struct Look {
+    Fit fit;
+    double z;
+  };
+  Look look(const EnclosedTensor& yardstick, std::size_t i) const;
+  Plausibility score(const std::vector<double>& z) const;
+  void finish(Rung rung, const std::string& explanation);
+  void note_worst(const EnclosedTensor& yardstick);
+
+  const MetaOperator& op_;
+  const Call& call_;
+  int output_;
+  const Tensor& got_;
+  std::vector<double> y_, centre_, error_;
+  std::vector<char> possible_;  // under some yardstick so far
+  std::vector<char> passed_;    // possible and |z| within the limit, on rung_[i]
+  std::vector<char> counted_;   // has a deviation
+  std::vector<char> unproven_;
+  std::vector<char> correctly_rounded_;
+  std::vector<Rung> rung_;
+  std::vector<double> z_;  // under the yardstick it passed, else the best so far
+  double max_limit_;
+  bool done_ = false, first_ = true;
+  std::string profile_;
+  Plausibility last_;
+  Verdict verdict_;
+  std::vector<double> rounding_radius_;
+};
+
+}  // namespace opdiff

@@ -1,0 +1,226 @@
+#include "judge/ladder.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "judge/attempt.h"
+#include "judge/orders.h"
+#include "numerics/budget.h"
+#include "ops/evaluate.h"
+
+namespace opdiff {
+namespace {
+
+// The widest of two yardsticks, element by element; the centre is the same mathematical value in both.
+void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>& other) {
+  for (std::size_t k = 0; k < into.size(); ++k)
+    for (std::size_t i = 0; i < into[k].radius.size(); ++i) {
+      into[k].radius[i] = std::max(into[k].radius[i], other[k].radius[i]);
+      into[k].deviation[i] = std::max(into[k].deviation[i], other[k].deviation[i]);
+      into[k].rho[i] = std::max(into[k].rho[i], other[k].rho[i]);
+      into[k].overflow[i] |= other[k].overflow[i];
+    }
+}
+
+// A result further off by `ulps` of itself and by `floor`, in whose range it is distributed evenly.
+void widen(EnclosedTensor& e, double ulps, double floor, const Format& format) {
+  for (std::size_t i = 0; i < e.radius.size(); ++i) {
+    const double step = ulps * ulp(e.centre[i], format) + floor;
+    e.radius[i] += step;
+    e.deviation[i] = std::sqrt(e.deviation[i] * e.deviation[i] + step * step / 3);
+  }
+}
+
+Tensor narrow(const Tensor& x, const Format& format, Rounding rounding) {
+  std::vector<double> values = x.to_doubles();
+  for (double& v : values) v = round_to(v, format, rounding);
+  return Tensor::from_doubles(x.dtype(), x.shape(), values);
+}
+
+}  // namespace
+
+class Ladder::Attempt : public AttemptState {
+ public:
+  using AttemptState::AttemptState;
+};
+
+Ladder::Ladder(const MetaOperator& op, const Call& call) : op_(op), call_(call) {
+  const DType dtype = call.dtype(0);
+  profiles_.push_back(inner_f32(dtype));
+  if (profiles_differ(dtype)) profiles_.push_back(inner_storage(dtype));
+}
+
+const Ladder::Yardstick& Ladder::yardstick(const std::string& key, const std::function<Yardstick()>& make) {
+  const auto found = kept_.find(key);
+  return found != kept_.end() ? found->second : kept_.emplace(key, make()).first->second;
+}
+
+const Ladder::Yardstick& Ladder::rounding(const Profile& profile, int last) {
+  const std::string key =
+      fmt::format("{}/{}/{}/{}/{}", profile.name, last, profile.function_ulps, profile.flush_to_zero, profile.sum.name);
+  return yardstick(key, [&] {
+    Yardstick merged = last == 0 ? enclose(op_, call_, profile, 0) : rounding(profile, last - 1);
+    if (last > 0) merge(merged, enclose(op_, call_, profile, last));
+    return merged;
+  });
+}
+
+const Ladder::Yardstick& Ladder::narrowed(const Profile& profile, const Format& format, Rounding rounding) {
+  return yardstick(fmt::format("{}/operands {} {}", profile.name, format.name, static_cast<int>(rounding)), [&] {
+    std::vector<Tensor> operands;
+    std::vector<const Tensor*> inputs;
+    operands.reserve(static_cast<std::size_t>(call_.input_count()));
+    for (int k = 0; k < call_.input_count(); ++k) {
+      const Tensor* tensor = call_.tensor(k);
+      const bool narrows =
+          tensor && std::find(op_.product_inputs.begin(), op_.product_inputs.end(), k) != op_.product_inputs.end();
+      if (narrows) operands.push_back(narrow(*tensor, format, rounding));
+      inputs.push_back(narrows ? &operands.back() : tensor);
+    }
+    const Call narrow_call(call_.node(), call_.opset(), inputs);
+    Yardstick merged = enclose(op_, narrow_call, profile, 0);
+    for (int f = 1; f < static_cast<int>(op_.formulas.size()); ++f)
+      merge(merged, enclose(op_, narrow_call, profile, f));
+    return merged;
+  });
+}
+
+bool Ladder::try_rounding(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  for (const Profile& profile : profiles_)
+    for (std::size_t f = 0; f < op_.formulas.size(); ++f)
+      if (attempt.explain(Rung::rounding, rounding(profile, static_cast<int>(f))[k], profile.name,
+                          std::string(op_.formulas[f])))
+        return true;
+  return false;
+}
+
+bool Ladder::try_algorithms(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  if (op_.algorithms)
+    for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
+      for (const Profile& profile : profiles_)
+        if (attempt.explain(Rung::algorithm,
+                            yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k],
+                            profile.name, algorithm.name))
+          return true;
+  return false;
+}
+
+bool Ladder::try_approximation(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  Profile profile = profiles_.front();
+  const int digits = std::min(profile.inner.digits, profile.storage.digits);
+  const double largest = largest_approximation_ulps(digits);
+  const int last = static_cast<int>(op_.formulas.size()) - 1;
+  profile.function_ulps = largest;
+  const bool has_functions =
+      op_.elementary || rounding(profile, last)[k].radius != rounding(profiles_.front(), last)[k].radius;
+  if (!has_functions) return false;
+  const double floor = op_.approximation_floor * profile.storage.unit_roundoff();
+  const auto attempt_with = [&](double ulps, double absolute, const std::string& name) {
+    profile.function_ulps = ulps;
+    EnclosedTensor wide = rounding(profile, last)[k];
+    if (op_.elementary) widen(wide, ulps, absolute, profile.storage);
+    return attempt.explain(Rung::approximation, wide, profile.name, name);
+  };
+  // The measured floor first: it says more than a multiple of ulps that happens to reach.
+  if (floor > 0 && attempt_with(0, floor, fmt::format("absolute: within {:.2g} ({})", floor, op_.approximation_source)))
+    return true;
+  for (double ulps = 8; ulps <= largest; ulps *= 2)
+    if (attempt_with(ulps, 0, fmt::format("elementary function within {:g} ulp", ulps))) return true;
+  return floor > 0 && attempt_with(largest, floor, fmt::format("absolute: within {:.2g} and {:g} ulp", floor, largest));
+}
+
+bool Ladder::try_flush_to_zero(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  const int last = static_cast<int>(op_.formulas.size()) - 1;
+  for (Profile profile : profiles_) {
+    profile.flush_to_zero = true;
+    if (attempt.explain(Rung::flush_to_zero, rounding(profile, last)[k], profile.name, "subnormals treated as zero"))
+      return true;
+    profile.function_ulps = largest_approximation_ulps(std::min(profile.inner.digits, profile.storage.digits));
+    if (attempt.explain(Rung::flush_to_zero, rounding(profile, last)[k], profile.name,
+                        "subnormals treated as zero, elementary functions approximated"))
+      return true;
+  }
+  return false;
+}
+
+bool Ladder::try_precision(Attempt& attempt) {
+  if (op_.product_inputs.empty()) return false;
+  const auto k = static_cast<std::size_t>(attempt.output());
+  const int digits = format_of(call_.dtype(0)).digits;
+  struct Operands {
+    Format format;
+    Rounding rounding;
+    const char* name;
+  };
+  static constexpr Operands kOperands[] = {{kTF32, Rounding::nearest_even, "tf32 operands"},
+                                           {kTF32, Rounding::toward_zero, "tf32 operands, truncated"},
+                                           {kTF32, Rounding::nearest_away, "tf32 operands, ties away"},
+                                           {kF16, Rounding::nearest_even, "f16 operands"},
+                                           {kBF16, Rounding::nearest_even, "bf16 operands"},
+                                           {kF32, Rounding::nearest_even, "f32 operands"}};
+  const Profile& profile = profiles_.front();
+  for (const Operands& o : kOperands)
+    if (o.format.digits < digits &&
+        attempt.explain(Rung::precision, narrowed(profile, o.format, o.rounding)[k], profile.name, o.name))
+      return true;
+  const std::vector<double> got = attempt.got().to_doubles();
+  for (const Format& format : {kF32, kF16, kBF16}) {
+    if (format.digits >= std::min(digits, profile.sum.digits)) continue;
+    if (!std::all_of(got.begin(), got.end(), [&](double y) { return representable(y, format) || std::isnan(y); }))
+      continue;
+    Profile narrow = profile;
+    narrow.sum = narrow.inner = format;
+    narrow.name = fmt::format("{} accumulation", format.name);
+    if (attempt.explain(Rung::precision, rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k], narrow.name,
+                        narrow.name))
+      return true;
+  }
+  // 16-bit storage whose sums run in storage, too.
+  if (digits < 24) {
+    Profile narrow = profiles_.back();
+    narrow.sum = narrow.storage;
+    narrow.name = fmt::format("{} accumulation", narrow.storage.name);
+    if (attempt.explain(Rung::precision, rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k], narrow.name,
+                        narrow.name))
+      return true;
+  }
+  return false;
+}
+
+bool Ladder::try_conventions(Attempt& attempt) {
+  if (!op_.conventions) return false;
+  for (const Convention& convention : op_.conventions(call_)) {
+    const auto k = static_cast<std::size_t>(attempt.output());
+    if (k >= convention.outputs.size()) continue;
+    const std::vector<double> y = attempt.got().to_doubles(), other = convention.outputs[k].to_doubles();
+    std::vector<bool> accepts(y.size());
+    for (std::size_t i = 0; i < y.size(); ++i)
+      accepts[i] = y[i] == other[i] || (std::isnan(y[i]) && std::isnan(other[i]));
+    if (attempt.accept_remaining(Rung::convention, accepts, convention.name)) return true;
+  }
+  return false;
+}
+
+Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
+  Attempt attempt(op_, call_, output, got, expected);
+  if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
+  if (const std::vector<std::int64_t> elements = attempt.standing_out(); !elements.empty()) {
+    const OrderExplanation order =
+        explain_by_order(op_, call_, output, elements, attempt.error(), profiles_.front().sum);
+    if (order.explained) {
+      attempt.settle(Rung::algorithm, "order of summation: " + order.order);
+      Verdict v = attempt.verdict();
+      v.warn = order.warn;
+      return v;
+    }
+  }
+  if (try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) || try_conventions(attempt))
+    return attempt.verdict();
+  return attempt.verdict();
+}
+
+}  // namespace opdiff

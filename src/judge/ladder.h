@@ -1,0 +1,47 @@
+// The rungs for floating-point results that an operator's formula encloses: tried in order, lazily, until every element
+// is possible and the tensor plausible. docs/numerics.md, section 3.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "judge/verdict.h"
+#include "ops/op.h"
+
+namespace opdiff {
+
+class Ladder {
+ public:
+  // `call` must outlive the ladder.
+  Ladder(const MetaOperator& op, const Call& call);
+
+  // `expected` is the correctly rounded output.
+  Verdict judge(int output, const Tensor& got, const Tensor& expected);
+
+ private:
+  // A yardstick of all outputs, made once and kept for the next backend.
+  using Yardstick = std::vector<EnclosedTensor>;
+  const Yardstick& yardstick(const std::string& key, const std::function<Yardstick()>& make);
+  // Profile `profile`, all formulas up to and including `last`, merged: the widest element by element.
+  const Yardstick& rounding(const Profile& profile, int last);
+  // Operands narrowed to `format` before an otherwise honest evaluation.
+  const Yardstick& narrowed(const Profile& profile, const Format& format, Rounding rounding);
+
+  class Attempt;
+  bool try_rounding(Attempt& attempt);
+  bool try_algorithms(Attempt& attempt);
+  bool try_approximation(Attempt& attempt);
+  bool try_flush_to_zero(Attempt& attempt);
+  bool try_precision(Attempt& attempt);
+  bool try_conventions(Attempt& attempt);
+
+  const MetaOperator& op_;
+  const Call& call_;
+  std::vector<Profile> profiles_;
+  std::map<std::string, Yardstick> kept_;
+};
+
+}  // namespace opdiff

@@ -1,0 +1,140 @@
+#include "judge/plausible.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <unordered_map>
+
+#include "numerics/statistics.h"
+
+namespace opdiff {
+namespace {
+
+// Root mean square and count of independent scores among `elements`: equal (centre, got) pairs once, error groups once.
+struct Independent {
+  double rms = 0;
+  std::int64_t count = 0;
+};
+
+std::int64_t group_of(std::int64_t index, const Shape& shape, const Shape& strides, const std::vector<int>& axes) {
+  std::int64_t group = 0;
+  for (const int axis : axes) {
+    const auto a = static_cast<std::size_t>(axis);
+    group = group * shape[a] + index / strides[a] % shape[a];
+  }
+  return group;
+}
+
+Independent independent_scores(const Scores& s, const Shape& strides, std::span<const std::int64_t> elements) {
+  struct Group {
+    double squares = 0;
+    std::int64_t count = 0;
+  };
+  std::unordered_map<std::uint64_t, char> seen;
+  std::unordered_map<std::int64_t, Group> groups;
+  double squares = 0;
+  std::int64_t count = 0;
+  for (const std::int64_t i : elements) {
+    const auto k = static_cast<std::size_t>(i);
+    const std::uint64_t pair = std::bit_cast<std::uint64_t>(s.centre[k]) * 0x9E3779B97F4A7C15u ^
+                               std::rotl(std::bit_cast<std::uint64_t>(s.got[k]), 31) * 0xD1342543DE82EF95u;
+    if (!seen.emplace(pair, 1).second) continue;
+    squares += s.z[k] * s.z[k];
+    ++count;
+    if (s.group_axes) {
+      Group& g = groups[group_of(i, s.shape, strides, *s.group_axes)];
+      g.squares += s.z[k] * s.z[k];
+      ++g.count;
+    }
+  }
+  if (count == 0) return {};
+  if (!s.group_axes) return {std::sqrt(squares / static_cast<double>(count)), count};
+  double total = 0;
+  for (const auto& [id, g] : groups) total += g.squares / static_cast<double>(g.count);
+  return {std::sqrt(total / static_cast<double>(groups.size())), static_cast<std::int64_t>(groups.size())};
+}
+
+struct Slice {
+  double squares = 0;
+  std::int64_t count = 0;
+};
+
+}  // namespace
+
+double max_limit(std::int64_t count) {
+  return std::max(kLeastMaxLimit, normal_quantile(kOdds / (2 * static_cast<double>(std::max<std::int64_t>(count, 1)))));
+}
+
+double rms_limit(std::int64_t count, double looks) {
+  return std::max(kLeastRmsLimit, kHonestRms * rms_quantile(std::max<std::int64_t>(count, 1), kOdds / looks));
+}
+
+Plausibility judge_scores(const Scores& s) {
+  Plausibility p;
+  const Shape strides = strides_of(s.shape);
+  double sum = 0, squares = 0;
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < s.z.size(); ++i) {
+    if (!s.counts[i]) continue;
+    ++count;
+    sum += s.z[i];
+    squares += s.z[i] * s.z[i];
+    p.max = std::max(p.max, std::fabs(s.z[i]));
+  }
+  if (count == 0) return p;
+  p.mean = sum / static_cast<double>(count);
+  p.rms = std::sqrt(squares / static_cast<double>(count));
+  p.max_limit = max_limit(count);
+  double looks = 1;
+  for (const std::int64_t extent : s.shape) looks += extent > 1 ? static_cast<double>(extent) : 0;
+  p.rms_limit = rms_limit(count, looks);
+  if (!(p.max <= p.max_limit)) {
+    p.plausible = false;
+    p.odds = std::min(p.odds, std::min(1.0, normal_tail(p.max) * static_cast<double>(count)));
+  }
+  // The limit falls with the number of independent scores: whoever passes with all elements counted passes.
+  const auto look = [&](const std::vector<std::int64_t>& elements) {
+    const Independent scores = independent_scores(s, strides, elements);
+    const double limit = rms_limit(scores.count, looks);
+    if (scores.rms <= limit) return;
+    p.plausible = false;
+    const double odds = std::min(1.0, rms_tail(scores.count, scores.rms / kHonestRms) * looks);
+    if (odds <= p.odds) {
+      p.odds = odds;
+      p.rms_limit = limit;
+      p.rms = scores.rms;
+    }
+  };
+  std::vector<std::int64_t> elements;
+  if (p.rms > p.rms_limit) {
+    for (std::size_t i = 0; i < s.z.size(); ++i)
+      if (s.counts[i]) elements.push_back(static_cast<std::int64_t>(i));
+    look(elements);
+  }
+  for (std::size_t axis = 0; axis < s.shape.size(); ++axis) {
+    const std::int64_t extent = s.shape[axis];
+    if (extent <= 1) continue;
+    std::vector<Slice> slices(static_cast<std::size_t>(extent));
+    const auto n = static_cast<std::int64_t>(s.z.size());
+    for (std::int64_t block = 0, i = 0; i < n; block = (block + 1) % extent)
+      for (std::int64_t inner = 0; inner < strides[axis]; ++inner, ++i)
+        if (s.counts[static_cast<std::size_t>(i)]) {
+          Slice& slice = slices[static_cast<std::size_t>(block)];
+          slice.squares += s.z[static_cast<std::size_t>(i)] * s.z[static_cast<std::size_t>(i)];
+          ++slice.count;
+        }
+    for (std::int64_t k = 0; k < extent; ++k) {
+      const Slice& slice = slices[static_cast<std::size_t>(k)];
+      if (slice.count == 0) continue;
+      const double rms = std::sqrt(slice.squares / static_cast<double>(slice.count));
+      if (rms <= kLeastRmsLimit || rms <= rms_limit(slice.count, looks)) continue;
+      elements.clear();
+      for (std::int64_t i = 0; i < n; ++i)
+        if (i / strides[axis] % extent == k && s.counts[static_cast<std::size_t>(i)]) elements.push_back(i);
+      look(elements);
+    }
+  }
+  return p;
+}
+
+}  // namespace opdiff
