@@ -29,7 +29,7 @@ double round_to(double x, const Format& format, Rounding rounding) {
       break;
   }
   double result = rounded * quantum;
-  if (result > format.max_finite()) result = HUGE_VAL;
+  if (result > format.max_finite()) result = rounding == Rounding::toward_zero ? format.max_finite() : HUGE_VAL;
   return std::copysign(result, x);
 }
 

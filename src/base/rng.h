@@ -39,7 +39,9 @@ class Rng {
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
   // Uniform integer in [low, high], both included.
   std::int64_t integer(std::int64_t low, std::int64_t high) {
-    return low + static_cast<std::int64_t>(next() % (static_cast<std::uint64_t>(high - low) + 1));
+    const std::uint64_t last = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+    const std::uint64_t offset = last == ~std::uint64_t{0} ? next() : next() % (last + 1);
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(low) + offset);
   }
   bool chance(double probability) { return uniform() < probability; }
   // Standard normal (Box and Muller, 1958).

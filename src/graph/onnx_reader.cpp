@@ -30,7 +30,7 @@ class Reader {
   Expected<void> read_versions(const onnx::ModelProto& model);
   Expected<Graph> read_graph(onnx::GraphProto& proto, bool is_main);
   Expected<void> read_initialisers(onnx::GraphProto& proto, Graph& graph);
-  Expected<void> read_inputs(const onnx::GraphProto& proto, Graph& graph);
+  Expected<void> read_inputs(const onnx::GraphProto& proto, bool is_main, Graph& graph);
   Expected<ValueInfo> read_value_info(const onnx::ValueInfoProto& proto, bool needs_type);
   Expected<Node> read_node(onnx::NodeProto& proto);
   Expected<Attribute> read_attribute(onnx::AttributeProto& proto);
@@ -129,11 +129,11 @@ Expected<void> Reader::read_initialisers(onnx::GraphProto& proto, Graph& graph) 
   return {};
 }
 
-Expected<void> Reader::read_inputs(const onnx::GraphProto& proto, Graph& graph) {
+Expected<void> Reader::read_inputs(const onnx::GraphProto& proto, bool is_main, Graph& graph) {
   for (const auto& input : proto.input()) {
     const auto initialiser = graph.initialisers.find(input.name());
     if (initialiser == graph.initialisers.end()) {
-      auto info = read_value_info(input, true);
+      auto info = read_value_info(input, is_main);
       if (!info) return with_context("graph input", info.error());
       graph.inputs.push_back(*std::move(info));
       continue;
@@ -174,7 +174,7 @@ Expected<Graph> Reader::read_graph(onnx::GraphProto& proto, bool is_main) {
   graph.opsets = opsets_;
   OPDIFF_RETURN_IF_ERROR(check_utf8("graph name", proto.name()));
   OPDIFF_RETURN_IF_ERROR(read_initialisers(proto, graph));
-  OPDIFF_RETURN_IF_ERROR(read_inputs(proto, graph));
+  OPDIFF_RETURN_IF_ERROR(read_inputs(proto, is_main, graph));
   for (const auto& output : proto.output()) {
     auto info = read_value_info(output, is_main);
     if (!info) return with_context("graph output", info.error());
