@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "program.h"
-#include "settings.h"
 
 namespace opdiff::onednn {
 namespace {
@@ -46,17 +45,13 @@ void set_threads(const std::string& value) {
   omp_set_num_threads(threads);
 }
 
-void set_option(const std::string& name, const std::string& value) {
-  using dnnl::algorithm;
+void set_option(const std::string& name, const std::string& value, bool* post_operations) {
   using dnnl::fpmath_mode;
   static const std::map<std::string, fpmath_mode> modes = {{"strict", fpmath_mode::strict},
                                                            {"bf16", fpmath_mode::bf16},
                                                            {"f16", fpmath_mode::f16},
                                                            {"tf32", fpmath_mode::tf32},
                                                            {"any", fpmath_mode::any}};
-  static const std::map<std::string, algorithm> convolutions = {{"direct", algorithm::convolution_direct},
-                                                                {"winograd", algorithm::convolution_winograd},
-                                                                {"auto", algorithm::convolution_auto}};
   static const std::map<std::string, bool> switches = {{"0", false}, {"1", true}};
   if (name == "isa") {
     dnnl::set_max_cpu_isa(choose(name, value, instruction_sets()));
@@ -64,12 +59,10 @@ void set_option(const std::string& name, const std::string& value) {
     set_threads(value);
   } else if (name == "fpmath") {
     dnnl::set_default_fpmath_mode(choose(name, value, modes));
-  } else if (name == "conv") {
-    settings().convolution = choose(name, value, convolutions);
   } else if (name == "postops") {
-    settings().post_operations = choose(name, value, switches);
+    *post_operations = choose(name, value, switches);
   } else {
-    throw std::invalid_argument("option " + name + " is not one of conv, fpmath, isa, postops, threads");
+    throw std::invalid_argument("option " + name + " is not one of fpmath, isa, postops, threads");
   }
 }
 
@@ -90,7 +83,7 @@ bool computes(const std::string& dtype) {
 class Worker : public sdk::Backend {
  public:
   sdk::Hello hello(const Options& options) override {
-    for (const auto& [name, value] : options) set_option(name, value);
+    for (const auto& [name, value] : options) set_option(name, value, &post_operations_);
     const auto* version = dnnl_version();
     sdk::Hello hello;
     hello.name = "onednn";
@@ -106,8 +99,11 @@ class Worker : public sdk::Backend {
   }
 
   std::unique_ptr<sdk::Model> prepare(sdk::Graph graph) override {
-    return std::make_unique<Program>(std::move(graph), settings().post_operations);
+    return std::make_unique<Program>(std::move(graph), post_operations_);
   }
+
+ private:
+  bool post_operations_ = false;
 };
 
 }  // namespace

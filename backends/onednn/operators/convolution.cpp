@@ -1,6 +1,5 @@
 // Conv: the convolution primitive, in one to three spatial dimensions. Weights that are known are reordered
 // once.
-#include "../settings.h"
 #include "../window.h"
 
 namespace opdiff::onednn {
@@ -45,7 +44,7 @@ void convolution(NodeBuilder& builder) {
   const auto attributes = builder.with_post_operations();
   using Description = dnnl::convolution_forward::primitive_desc;
   const auto kind = dnnl::prop_kind::forward_inference;
-  const auto algorithm = settings().convolution;
+  const auto algorithm = dnnl::algorithm::convolution_direct;
   const Description description =
       biased ? Description(engine(), kind, algorithm, source_any, weights_any,
                            dense(builder.input(2).dtype, {w.shape[0]}), target_any, window.strides,

@@ -11,6 +11,12 @@ void eltwise(NodeBuilder& builder) {
   const Value& x = builder.floating(0);
   if (builder.is_empty(0, x.dtype, x.shape)) return;
   const Eltwise operation = eltwise_of(builder);
+  if (operation.algorithm == dnnl::algorithm::eltwise_clip && std::isinf(operation.alpha) &&
+      std::isinf(operation.beta) &&
+      operation.alpha < operation.beta) {  // no limit at all: a copy, NaN included
+    const Desc layout = x.memory.get_desc();
+    return builder.add_reorder(x.memory, builder.output(0, x.dtype, x.shape, layout).memory);
+  }
   const Desc layout = x.memory.get_desc();
   const dnnl::eltwise_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference,
                                                           operation.algorithm, layout, layout,
