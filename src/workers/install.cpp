@@ -38,11 +38,12 @@ std::string base_python() {
 }
 
 Expected<std::string> python_tag(const std::string& python) {
-  OPDIFF_TRY(const auto result, run_command({python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"}));
-  if (result.status != 0 || !result.output.starts_with("cp")) {
-    return make_error("{} is no working Python 3: {}", python, last_lines(result.output, 2));
+  const auto result = run_command({python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"});
+  if (!result) return tl::unexpected(result.error());
+  if (result->status != 0 || !result->output.starts_with("cp")) {
+    return make_error("{} is no working Python 3: {}", python, last_lines(result->output, 2));
   }
-  return result.output.substr(0, result.output.find_first_of("\r\n"));
+  return result->output.substr(0, result->output.find_first_of("\r\n"));
 }
 
 Expected<BackendSpec> spec_of(const std::string& requirement) {
@@ -91,11 +92,12 @@ Expected<std::string> install_step(const std::vector<std::string>& arguments, co
     const auto text = line.substr(std::min(line.find_first_not_of(' '), line.size()));
     if (text.starts_with("Downloading")) options.say(std::string(text));
   };
-  OPDIFF_TRY(auto result, run_command(arguments, command));
-  if (result.status != 0) {
-    return make_error("{} failed (status {}):\n{}\nThe whole log: {}", what, result.status, last_lines(result.output, 8), log.string());
+  auto result = run_command(arguments, command);
+  if (!result) return tl::unexpected(result.error());
+  if (result->status != 0) {
+    return make_error("{} failed (status {}):\n{}\nThe whole log: {}", what, result->status, last_lines(result->output, 8), log.string());
   }
-  return std::move(result.output);
+  return std::move(result->output);
 }
 
 Expected<void> make_environment(const fs::path& folder, const std::vector<Installation>& installations, const std::string& version,

@@ -64,6 +64,7 @@ std::string BackendSpec::option(const std::string& key, std::string fallback) co
 
 Expected<BackendSpec> parse_spec(std::string_view text) {
   BackendSpec spec;
+  spec.written = text;
   const auto colon = text.find(':');
   const std::string_view head = text.substr(0, colon);
   const auto at = head.find('@');
@@ -116,6 +117,7 @@ Expected<std::vector<BackendSpec>> parse_spec_list(std::string_view text) {
 }
 
 std::string to_string(const BackendSpec& spec) {
+  if (!spec.written.empty()) return spec.written;
   std::string text = spec.name;
   if (!spec.version.empty()) text += "@" + spec.version;
   char separator = ':';
@@ -129,6 +131,7 @@ std::string to_string(const BackendSpec& spec) {
 
 Expected<BackendSpec> with_option(const BackendSpec& spec, const std::string& key, const std::string& value) {
   BackendSpec changed = spec;
+  changed.written.clear();
   if (spec.name == "faulty") {
     OPDIFF_TRY(const auto base, parse_spec(spec.option("base")));
     OPDIFF_TRY(const auto changed_base, with_option(base, key, value));

@@ -12,6 +12,7 @@
 namespace opdiff {
 
 struct BackendSpec {
+  std::string written;  // as the user wrote it; empty when it was made by with_option
   std::string name;     // "onnxruntime"
   std::string version;  // "1.23.2"; empty: the one that the manifest or a binding says
   // A value in parentheses is stored without them: base=(onnxruntime:opt=basic,disable=A) -> "onnxruntime:opt=...".
@@ -19,7 +20,6 @@ struct BackendSpec {
 
   // The value of an option, or `fallback`.
   std::string option(const std::string& key, std::string fallback = "") const;
-  bool operator==(const BackendSpec&) const = default;
 };
 
 // The error quotes the spec and says what was expected where.
@@ -28,7 +28,8 @@ Expected<BackendSpec> parse_spec(std::string_view text);
 // "onnxruntime,torch:compile=inductor,mkldnn=0,onednn": a piece `key=value` after a spec with options belongs to it.
 Expected<std::vector<BackendSpec>> parse_spec_list(std::string_view text);
 
-// Options in alphabetical order, values with commas or parentheses in parentheses: parse_spec reads it back.
+// As the user wrote it. Else: options in alphabetical order, values with commas or parentheses in parentheses: parse_spec
+// reads it back.
 std::string to_string(const BackendSpec& spec);
 
 // The spec with one option set (an empty value removes it). Of `faulty` the base's option is set, not its own:
