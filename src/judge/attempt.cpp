@@ -79,7 +79,7 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
     const Look l = look(e, i);
     if (l.fit == Fit::unproven) unproven_[i] = 1;
     counted_[i] = counted_[i] || e.deviation[i] > 0;
-    fresh[i] = l.z;
+    fresh[i] = l.z;  // replaced below where the element does not fit
     fits[i] = l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
     if (l.fit != Fit::impossible) possible_[i] = 1;
     if (!passed_[i]) {
@@ -95,7 +95,12 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
     all_fit = all_fit && (fits[i] || passed_[i]);
     if (!fits[i]) fresh[i] = z_[i];
   }
-  if (rung == Rung::rounding) rounding_radius_ = e.radius;
+  if (rung == Rung::rounding) {
+    rounding_radius_ = e.radius;
+    rounding_z_.clear();
+    for (std::size_t i = 0; i < n; ++i)
+      if (counted_[i]) rounding_z_.push_back(std::fabs(fresh[i]));
+  }
   if (first_ || rung <= Rung::rounding) note_worst(e);
   first_ = false;
   profile_ = profile;
@@ -138,6 +143,14 @@ bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts,
   }
   finish(rung, explanation);
   return true;
+}
+
+double AttemptState::rounding_median() const {
+  std::vector<double> z = rounding_z_;
+  if (z.empty()) return 0;
+  const auto middle = z.begin() + static_cast<std::ptrdiff_t>(z.size() / 2);
+  std::nth_element(z.begin(), middle, z.end());
+  return *middle;
 }
 
 void AttemptState::settle(Rung rung, const std::string& explanation) {

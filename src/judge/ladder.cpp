@@ -22,6 +22,11 @@ void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>&
     }
 }
 
+// An algorithm such as Winograd's errs everywhere: it explains a tensor only if most of its elements stand out, not a few
+// bad ones among honest ones. Honest direct sums have a root mean square of at most 0.77 (judge/plausible.h), a median of
+// at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
+constexpr double kAlgorithmMedian = 0.78;
+
 // A result further off by `ulps` of itself and by `floor`, in whose range it is distributed evenly.
 void widen(EnclosedTensor& e, double ulps, double floor, const Format& format) {
   for (std::size_t i = 0; i < e.radius.size(); ++i) {
@@ -97,6 +102,7 @@ bool Ladder::try_rounding(Attempt& attempt) {
 
 bool Ladder::try_algorithms(Attempt& attempt) {
   const auto k = static_cast<std::size_t>(attempt.output());
+  if (attempt.rounding_median() < kAlgorithmMedian) return false;
   if (op_.algorithms)
     for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
       for (const Profile& profile : profiles_)

@@ -30,10 +30,12 @@ inline double inner_ulp(double x, const Arithmetic& a) {
 template <class V>
 struct Enclosure {
   static constexpr int kSources = 2;
+  // Squares of f64 numbers leave double's range; those of f32 and narrower do not.
+  using Square = std::conditional_t<std::is_same_v<V, double>, double, long double>;
 
   V v = 0;
   double e = 0;                      // radius
-  double s = 0;                      // variance of independent errors
+  Square s = 0;                      // variance of independent errors
   double shared[kSources] = {0, 0};  // signed coefficient per shared source, in standard deviations
   std::uint8_t overflow = kNoOverflow;
 
@@ -42,7 +44,7 @@ struct Enclosure {
   Enclosure(V value) : v(value) {  // NOLINT: implicit, formulas mix exact inputs and enclosures
     if (arithmetic().flush_to_zero && v != 0 && magnitude() < arithmetic().lambda) {
       e = magnitude();
-      s = e * e;
+      s = Square(e) * e;
     }
   }
   Enclosure(int value) : v(value) {}  // NOLINT
@@ -53,27 +55,40 @@ struct Enclosure {
   double value() const { return static_cast<double>(v); }
   double magnitude() const { return std::fabs(static_cast<double>(v)); }
   bool exact() const { return e == 0 && s == 0 && shared[0] == 0 && shared[1] == 0; }
-  double variance() const { return s + shared[0] * shared[0] + shared[1] * shared[1]; }
+  Square variance() const { return s + Square(shared[0]) * shared[0] + Square(shared[1]) * shared[1]; }
 };
 
 namespace enclosure_detail {
 
+// A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is known but
+// that an implementation overflows.
+template <class V>
+bool beyond_double(Enclosure<V>& x) {
+  const bool outside = !(x.magnitude() <= std::numeric_limits<double>::max());
+  if (!math::is_finite(x.v) || (!outside && x.e == x.e)) return false;
+  x.e = x.s = kInfinity;
+  if (outside) x.overflow |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
+  return true;
+}
+
 // The rounding that ends every operation: adds u(|v| + e), and eta or lambda where the result may be subnormal.
 template <class V>
-Enclosure<V> rounded(Enclosure<V> x, bool can_underflow, double ulps_as_u = 1) {
+Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
   const Arithmetic& a = arithmetic();
   const double m = x.magnitude();
-  if (!(m <= std::numeric_limits<double>::max())) return x;  // infinite or NaN: the value itself says so
-  double step = ulps_as_u * a.u * (m + x.e);
-  x.s += (ulps_as_u * a.u * m) * (ulps_as_u * a.u * m) / 3;
+  if (beyond_double(x) || !math::is_finite(x.v)) return x;  // infinite or NaN: the value itself says so
+  double step = a.u * (m + x.e);
+  using Square = typename Enclosure<V>::Square;
+  const Square typical = a.u * m;
+  x.s += typical * typical / 3;
   if (m - x.e < a.lambda) {
     if (can_underflow) {
       step += a.eta;
-      if (m < a.lambda) x.s += a.eta * a.eta / 12;
+      if (m < a.lambda) x.s += Square(a.eta) * a.eta / 12;
     }
     if (a.flush_to_zero) {
       step += a.lambda;
-      if (m < a.lambda) x.s += m * m;
+      if (m < a.lambda) x.s += Square(m) * m;
     }
   }
   x.e = (x.e + step) * kOutward;
@@ -83,7 +98,8 @@ Enclosure<V> rounded(Enclosure<V> x, bool can_underflow, double ulps_as_u = 1) {
 
 template <class V>
 void combine(Enclosure<V>& y, const Enclosure<V>& a, double da, const Enclosure<V>& b, double db) {
-  y.s = da * da * a.s + db * db * b.s;
+  using Square = typename Enclosure<V>::Square;
+  y.s = Square(da) * da * a.s + Square(db) * db * b.s;
   for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = da * a.shared[k] + db * b.shared[k];
 }
 
@@ -95,17 +111,18 @@ Enclosure<V> function(const Enclosure<V>& x, V value, double derivative, double 
   y.v = value;
   y.overflow = x.overflow;
   const double m = y.magnitude();
-  if (!(m <= std::numeric_limits<double>::max())) return y;
-  ulps = std::max(ulps, a.function_ulps);
-  y.s = derivative * derivative * x.s;
-  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = derivative * x.shared[k];
-  const double step = ulps * inner_ulp(m, a);
-  y.s += step * step / 3;
   y.e = x.e == 0 ? 0 : spread;
+  if (beyond_double(y) || !math::is_finite(value)) return y;
+  ulps = std::max(ulps, a.function_ulps);
+  using Square = typename Enclosure<V>::Square;
+  y.s = Square(derivative) * derivative * x.s;
+  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = derivative * x.shared[k];
+  const Square step = ulps * inner_ulp(m, a);
+  y.s += step * step / 3;
   double rounding = ulps * inner_ulp(m + y.e, a);
   if (a.flush_to_zero && m - y.e < a.lambda) {
     rounding += a.lambda;
-    if (m < a.lambda) y.s += m * m;
+    if (m < a.lambda) y.s += Square(m) * m;
   }
   y.e = (y.e + rounding) * kOutward;
   if (m + y.e > a.max) y.overflow |= y.v > 0 ? kPlusInfinity : kMinusInfinity;
@@ -242,7 +259,9 @@ template <class V>
 Enclosure<V> exp(const Enclosure<V>& x) {
   const V v = math::exp(x.v);
   const double d = static_cast<double>(v);
-  auto y = enclosure_detail::function(x, v, d, d * std::expm1(x.e), budget(Function::exp));
+  // exp(v + e) - exp(v), written so that neither a huge e nor a vanishing exp(v) spoils it.
+  const double spread = x.e < 1 ? d * std::expm1(x.e) : std::exp(x.value() + x.e) - d;
+  auto y = enclosure_detail::function(x, v, d, spread, budget(Function::exp));
   y.overflow &= ~kMinusInfinity;
   if (x.overflow & kMinusInfinity) y.e = std::max(y.e, d + y.e);  // exp(-infinity) = 0
   return y;
@@ -252,7 +271,8 @@ template <class V>
 Enclosure<V> expm1(const Enclosure<V>& x) {
   const V v = math::expm1(x.v);
   const double d = std::exp(x.value());
-  return enclosure_detail::function(x, v, d, d * std::expm1(x.e), budget(Function::expm1));
+  const double spread = x.e < 1 ? d * std::expm1(x.e) : std::exp(x.value() + x.e) - d;
+  return enclosure_detail::function(x, v, d, spread, budget(Function::expm1));
 }
 
 template <class V>
@@ -306,7 +326,7 @@ Enclosure<V> minimum(const Enclosure<V>& a, const Enclosure<V>& b) {
 template <class V>
 Enclosure<V> share(Enclosure<V> x, int k) {
   const double sign = x.shared[k] < 0 ? -1 : 1;
-  x.shared[k] = sign * std::sqrt(x.variance());
+  x.shared[k] = sign * static_cast<double>(std::sqrt(x.variance()));
   for (int other = 0; other < Enclosure<V>::kSources; ++other)
     if (other != k) x.shared[other] = 0;
   x.s = 0;

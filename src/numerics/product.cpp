@@ -13,8 +13,10 @@ namespace {
 
 // Per output: the value, the sum of magnitudes, and the squares that the variance needs: sum of p_k^2 and of S_k^2 over
 // the terms that are not zero (adding zero rounds nothing).
+template <class Square>
 struct DotSums {
-  double value, magnitudes, squares;
+  double value, magnitudes;
+  Square squares;
 };
 
 constexpr int kLanes = 8;
@@ -47,7 +49,8 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
   __builtin_memcpy(squares, square, sizeof square);
 }
 
-void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial, DotSums* out) {
+void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial,
+              DotSums<double>* out) {
   constexpr std::int64_t kTile = 2 * kLanes;
   std::vector<double> panel(static_cast<std::size_t>(shape.k * kTile));
   double value[kTile], magnitudes[kTile], squares[kTile];
@@ -93,17 +96,19 @@ std::vector<int> column_quanta(std::int64_t rows, std::int64_t columns, const do
 // Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value
 // included.
 template <class V>
-Enclosure<V> enclose(V value, const DotSums& sums, double terms, int quantum) {
+Enclosure<V> enclose(V value, const DotSums<typename Enclosure<V>::Square>& sums, double terms, int quantum) {
   const Arithmetic& a = arithmetic();
   Enclosure<V> y;
   y.v = value;
   if (!math::is_finite(value)) return y;
   if (!a.flush_to_zero && sums_exactly(quantum, sums.magnitudes, a.sum)) return y;
   y.e = (gamma(terms, a.u_sum) * sums.magnitudes + terms * a.eta_sum / 2) * kOutward;
-  y.s = a.u_sum * a.u_sum / 3 * sums.squares + terms * a.eta_sum * a.eta_sum / 12;
+  using Square = typename Enclosure<V>::Square;
+  const Square u = a.u_sum, eta = a.eta_sum, lambda = a.lambda_sum;
+  y.s = u * u / 3 * sums.squares + terms * eta * eta / 12;
   if (a.flush_to_zero) {
     y.e += terms * a.lambda_sum;
-    y.s += terms * a.lambda_sum * a.lambda_sum;
+    y.s += terms * lambda * lambda;
   }
   y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a.max_sum);
   return y;
@@ -181,12 +186,12 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
 }
 
 void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
-  std::vector<DotSums> sums(static_cast<std::size_t>(s.m * s.n));
+  std::vector<DotSums<double>> sums(static_cast<std::size_t>(s.m * s.n));
   dot_sums(s, a, b, initial, sums.data());
   const std::vector<int> rows = row_quanta(s.m, s.k, a), columns = column_quanta(s.k, s.n, b);
   const double terms = static_cast<double>(s.k) + (initial ? 1 : 0);
   for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
-    const DotSums& x = sums[static_cast<std::size_t>(m * s.n + n)];
+    const DotSums<double>& x = sums[static_cast<std::size_t>(m * s.n + n)];
     return enclose(x.value, x, terms,
                    product_quantum(rows[static_cast<std::size_t>(m)], columns[static_cast<std::size_t>(n)],
                                    initial ? initial + m : nullptr));
@@ -196,7 +201,7 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
   const std::vector<double> fa = flushed(a, s.m * s.k, arithmetic().lambda_sum, &changed);
   const std::vector<double> fb = flushed(b, s.k * s.n, arithmetic().lambda_sum, &changed);
   if (!changed) return;
-  std::vector<DotSums> without(sums.size());
+  std::vector<DotSums<double>> without(sums.size());
   dot_sums(s, fa.data(), fb.data(), initial, without.data());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const double lost = sums[i].magnitudes - without[i].magnitudes;
@@ -208,7 +213,7 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
 void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out) {
   for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
     Quad total = initial ? initial[m] : 0;
-    DotSums sums{0, std::fabs(static_cast<double>(total)), 0};
+    DotSums<long double> sums{0, std::fabs(static_cast<double>(total)), 0};
     int quantum = total != 0 ? lowest_bit(static_cast<double>(total)) : kNoQuantum;
     for (std::int64_t k = 0; k < s.k; ++k) {
       const double x = static_cast<double>(a[m * s.k + k]), y = static_cast<double>(b[k * s.n + n]);
@@ -218,8 +223,8 @@ void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* i
       }
       const Quad p = a[m * s.k + k] * b[k * s.n + n];
       total += p;
-      const double partial = static_cast<double>(total), product = static_cast<double>(p);
-      sums.magnitudes += std::fabs(product);
+      const auto partial = static_cast<long double>(total), product = static_cast<long double>(p);
+      sums.magnitudes += static_cast<double>(std::fabs(product));
       sums.squares += partial * partial + product * product;
       quantum = std::min(quantum, lowest_bit(x) + lowest_bit(y));
     }

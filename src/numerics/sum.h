@@ -85,7 +85,7 @@ class Sum<Enclosure<V>> {
     variance_ += x.s;
     for (int k = 0; k < Enclosure<V>::kSources; ++k) shared_[k] += x.shared[k];
     overflow_ = enclosure_detail::added(overflow_, x.overflow);
-    const double partial = static_cast<double>(total_);
+    const Square partial = static_cast<Square>(total_);
     if (count_++ > 0) squares_ += partial * partial;
     exact_ = exact_ && x.exact() && static_cast<V>(x.value()) == x.v;
     if (exact_ && m != 0) quantum_ = std::min(quantum_, lowest_bit(x.value()));
@@ -100,11 +100,11 @@ class Sum<Enclosure<V>> {
     if (exact_ && sums_exactly(quantum_, magnitudes_, a.sum) && !a.flush_to_zero) return y;
     const double n = static_cast<double>(count_);
     y.e = (radius_ + gamma(std::max(n - 1, 0.0), a.u_sum) * magnitudes_) * kOutward;
-    y.s = variance_ + a.u_sum * a.u_sum / 3 * squares_;
+    y.s = variance_ + Square(a.u_sum) * a.u_sum / 3 * squares_;
     for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = shared_[k];
     if (a.flush_to_zero) {
       y.e += n * a.lambda_sum;
-      y.s += n * a.lambda_sum * a.lambda_sum;
+      y.s += n * Square(a.lambda_sum) * a.lambda_sum;
     }
     y.overflow = enclosure_detail::added(y.overflow, sum_overflow(y.value(), magnitudes_, y.e, a.max_sum));
     return y;
@@ -112,7 +112,9 @@ class Sum<Enclosure<V>> {
 
  private:
   V total_ = 0;
-  double radius_ = 0, magnitudes_ = 0, variance_ = 0, squares_ = 0;
+  using Square = typename Enclosure<V>::Square;
+  double radius_ = 0, magnitudes_ = 0;
+  Square variance_ = 0, squares_ = 0;
   double shared_[Enclosure<V>::kSources] = {0, 0};
   std::int64_t count_ = 0;
   int quantum_ = kNoQuantum;

@@ -178,22 +178,31 @@ EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, cons
     if constexpr (std::is_same_v<V, Quad>)
       result.low[i] = math::is_finite(x.v) ? static_cast<double>(x.v - static_cast<Quad>(result.centre[i])) : 0;
     result.overflow[i] = x.overflow;
-    if (!(m <= std::numeric_limits<double>::max())) continue;
-    double radius = x.e, variance = x.variance();
+    if (!math::is_finite(x.v)) continue;
+    if (!(x.e < kInfinity) || !(m <= std::numeric_limits<double>::max())) {
+      if (m + x.e > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
+      result.radius[i] = result.deviation[i] = kInfinity;
+      continue;
+    }
+    using Square = typename Enclosure<V>::Square;
+    double radius = x.e;
+    Square variance = x.variance();
     result.rho[i] = radius * own;
     const bool exact = x.exact() && representable(x.value(), storage) && static_cast<V>(x.value()) == x.v;
     if (!already_rounded && !exact) {
       radius = (radius + std::max(u * (m + radius), eta / 2)) * kOutward;
-      variance += u * u * m * m / 3 + (m < lambda ? eta * eta / 12 : 0);
+      variance += Square(u * m) * (u * m) / 3 + (m < lambda ? Square(eta) * eta / 12 : Square(0));
       result.rho[i] = std::max(result.rho[i], kUnitRoundoff<V> * m);
       if (profile.flush_to_zero && m - x.e < lambda) {
         radius += lambda;
-        if (m < lambda) variance += m * m;
+        if (m < lambda) variance += Square(m) * m;
       }
     }
     if (m + radius > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
     result.radius[i] = radius;
-    result.deviation[i] = std::sqrt(variance);
+    // Where a deviation is below double's range, its smallest number stands for it.
+    result.deviation[i] = static_cast<double>(std::sqrt(variance));
+    if (variance > 0) result.deviation[i] = std::max(result.deviation[i], std::numeric_limits<double>::denorm_min());
   }
   return result;
 }
