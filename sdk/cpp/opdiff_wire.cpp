@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -19,9 +20,7 @@ using nlohmann::json;
 constexpr std::uint32_t kLargestFrame = 64u << 20;
 constexpr std::size_t kAlignment = 64;
 
-[[noreturn]] void fail(const std::string& what) {
-  throw std::system_error(errno, std::generic_category(), what);
-}
+[[noreturn]] void fail(const std::string& what) { throw std::system_error(errno, std::generic_category(), what); }
 
 void read_all(int socket, char* data, std::size_t bytes) {
   while (bytes > 0) {
@@ -61,9 +60,7 @@ std::size_t read_start(int socket, char* data, std::size_t bytes, int* descripto
   return static_cast<std::size_t>(got);
 }
 
-std::size_t aligned(std::size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-}
+std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 void write_all(int fd, const std::byte* data, std::size_t bytes, std::size_t offset) {
   while (bytes > 0) {
@@ -84,13 +81,11 @@ int make_arena(const TensorMap& tensors, json* described) {
     std::size_t offset = 0;
     *described = json::array();
     for (const auto& [name, tensor] : tensors) {
-      described->push_back(
-          {{"name", name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"offset", offset}});
+      described->push_back({{"name", name}, {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"offset", offset}});
       write_all(fd, tensor.data, tensor.bytes(), offset);
       offset += aligned(tensor.bytes());
     }
-    if (ftruncate(fd, static_cast<off_t>(std::max(offset, kAlignment))) != 0)
-      fail("sizing the arena of the outputs");
+    if (ftruncate(fd, static_cast<off_t>(std::max(offset, kAlignment))) != 0) fail("sizing the arena of the outputs");
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
       fail("sealing the arena of the outputs");
   } catch (...) {
@@ -170,8 +165,10 @@ std::vector<ValueInfo> parse_values(const json& values) {
     info.name = value.at("name").get<std::string>();
     if (value.contains("dtype") && value["dtype"].is_string()) info.dtype = value["dtype"].get<std::string>();
     if (value.contains("shape") && value["shape"].is_array()) {
-      info.shape = value["shape"].get<Shape>();
-      info.shape_known = true;
+      const auto& shape = value["shape"];  // a symbol or null stands for a dimension that only a run knows
+      info.shape_known =
+          std::all_of(shape.begin(), shape.end(), [](const json& dimension) { return dimension.is_number_integer(); });
+      if (info.shape_known) info.shape = shape.get<Shape>();
     }
     result.push_back(std::move(info));
   }
@@ -207,8 +204,8 @@ const std::byte* Arena::part(std::uint64_t offset, std::uint64_t bytes) const {
     throw std::invalid_argument("offset " + std::to_string(offset) + " is no multiple of 64");
   if (offset > bytes_ || bytes > bytes_ - offset) {
     throw std::invalid_argument("bytes " + std::to_string(offset) + " to " + std::to_string(offset) + " + " +
-                                std::to_string(bytes) + " lie outside the arena of " +
-                                std::to_string(bytes_) + " bytes");
+                                std::to_string(bytes) + " lie outside the arena of " + std::to_string(bytes_) +
+                                " bytes");
   }
   return data_ + offset;
 }

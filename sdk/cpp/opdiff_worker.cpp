@@ -64,8 +64,7 @@ class Worker {
  private:
   Reply hello(const Frame& frame) {
     std::map<std::string, std::string> options;
-    if (frame.json.contains("options"))
-      options = frame.json["options"].get<std::map<std::string, std::string>>();
+    if (frame.json.contains("options")) options = frame.json["options"].get<std::map<std::string, std::string>>();
     const Hello about = backend_.hello(options);
     greeted_ = true;
     Reply reply;
@@ -97,8 +96,7 @@ class Worker {
   Reply run(const Frame& frame) {
     const auto handle = frame.json.at("handle").get<std::int64_t>();
     const auto found = prepared_.find(handle);
-    if (found == prepared_.end())
-      throw std::invalid_argument("handle " + std::to_string(handle) + " is not prepared");
+    if (found == prepared_.end()) throw std::invalid_argument("handle " + std::to_string(handle) + " is not prepared");
     const Prepared& prepared = found->second;
     const TensorMap inputs = read_inputs(prepared, frame);
     const auto repeat = frame.json.value("repeat", std::int64_t{1});
@@ -111,8 +109,7 @@ class Worker {
       result = {};
       const auto start = std::chrono::steady_clock::now();
       result = prepared.model->run(inputs);
-      wall.push_back(
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      wall.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
     }
     Reply reply;
     reply.body["cpu_ms"] = cpu_ms() - cpu_start;
@@ -133,16 +130,14 @@ class Worker {
       inputs[value.at("name").get<std::string>()] = parse_tensor(value, frame.arena, false);
     for (const auto& expected : prepared.inputs) {
       const auto found = inputs.find(expected.name);
-      if (found == inputs.end())
-        throw std::invalid_argument("graph input '" + expected.name + "' is missing");
+      if (found == inputs.end()) throw std::invalid_argument("graph input '" + expected.name + "' is missing");
       if (!expected.dtype.empty() && found->second.dtype != expected.dtype) {
         throw std::invalid_argument("graph input '" + expected.name + "' has dtype " + found->second.dtype +
                                     ", declared " + expected.dtype);
       }
       if (expected.shape_known && found->second.shape != expected.shape) {
-        throw std::invalid_argument("graph input '" + expected.name + "' has shape " +
-                                    to_string(found->second.shape) + ", declared " +
-                                    to_string(expected.shape));
+        throw std::invalid_argument("graph input '" + expected.name + "' has shape " + to_string(found->second.shape) +
+                                    ", declared " + to_string(expected.shape));
       }
     }
     return inputs;
@@ -250,8 +245,7 @@ std::string Node::string(const std::string& name, const std::string& missing) co
   return found->second.string;
 }
 
-std::vector<std::int64_t> Node::integers(const std::string& name,
-                                         const std::vector<std::int64_t>& missing) const {
+std::vector<std::int64_t> Node::integers(const std::string& name, const std::vector<std::int64_t>& missing) const {
   const auto found = attributes.find(name);
   if (found == attributes.end()) return missing;
   if (found->second.kind != Attribute::Kind::integers) wrong_type(*this, name, "a list of integers");
@@ -283,8 +277,7 @@ int serve(Backend& backend) {
       std::optional<TensorMap> outputs;
       try {
         if (request.value("protocol", 0) != 1)
-          throw std::invalid_argument(
-              "the request is not of protocol 1; engine and worker differ in version");
+          throw std::invalid_argument("the request is not of protocol 1; engine and worker differ in version");
         verb = request.at("verb").get<std::string>();
         Reply answer = worker.answer(verb, *frame);
         reply.update(answer.body);
@@ -295,8 +288,7 @@ int serve(Backend& backend) {
         throw;
       } catch (...) {
         const Failure failure = current_failure();
-        reply = {
-            {"protocol", 1}, {"id", reply["id"]}, {"outcome", failure.outcome}, {"reason", failure.reason}};
+        reply = {{"protocol", 1}, {"id", reply["id"]}, {"outcome", failure.outcome}, {"reason", failure.reason}};
         outputs.reset();
       }
       if (!outputs) send_frame(kSocket, reply, nullptr);
