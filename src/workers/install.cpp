@@ -206,6 +206,10 @@ Expected<Added> add_backend(const std::string& requirement, const AddOptions& op
   auto info = try_worker(manifest, added.installed);
   if (!info) return make_error("{}\nThe environment: {}", info.error().message, folder.string());
   added.info = *std::move(info);
+  if (added.info.version != spec.version) {
+    return make_error("{} {} was asked for, but what was installed says that it is {}; environment: {}", spec.name, spec.version,
+                      added.info.version, folder.string());
+  }
   if (!ready) OPDIFF_RETURN_IF_ERROR(write_file(folder / "ready", added.info.version + "\n"));
   return added;
 }
