@@ -9,8 +9,7 @@ namespace opdiff::onednn {
 namespace {
 
 // y[i, j, ...] = x[offset + i * strides[0] + ...], in elements of x.
-void move_strided(NodeBuilder& builder, const Value& x, std::int64_t offset, const Dims& strides,
-                  const Shape& shape) {
+void move_strided(NodeBuilder& builder, const Value& x, std::int64_t offset, const Dims& strides, const Shape& shape) {
   if (builder.is_empty(0, x.dtype, shape)) return;
   const dnnl::memory from = builder.dense_memory(x);
   const Value& y = builder.output(0, x.dtype, shape);
@@ -30,8 +29,8 @@ void transpose(NodeBuilder& builder) {
   std::sort(sorted.begin(), sorted.end());
   std::reverse(sorted.begin(), sorted.end());
   if (sorted != backwards) {
-    throw std::invalid_argument("attribute 'perm' is " + sdk::to_string(order) +
-                                "; expected a permutation of " + std::to_string(rank) + " axes");
+    throw std::invalid_argument("attribute 'perm' is " + sdk::to_string(order) + "; expected a permutation of " +
+                                std::to_string(rank) + " axes");
   }
   const Dims strides = dense_strides(x.shape);
   Shape shape;
@@ -123,17 +122,14 @@ void slice(NodeBuilder& builder) {
     if (step == 0) throw std::invalid_argument("a step is 0");
     const auto clamp = [&](std::int64_t position) {
       if (position < 0) position = position < -size ? -1 : position + size;
-      return step > 0 ? std::clamp<std::int64_t>(position, 0, size)
-                      : std::clamp<std::int64_t>(position, -1, size - 1);
+      return step > 0 ? std::clamp<std::int64_t>(position, 0, size) : std::clamp<std::int64_t>(position, -1, size - 1);
     };
     const std::int64_t start = clamp(starts[i]), end = clamp(ends[i]);
     const std::int64_t distance = step > 0 ? end - start : start - end;
     // The magnitude of the step, as an unsigned number: -2^63 has no positive counterpart.
-    const std::uint64_t stride =
-        step > 0 ? static_cast<std::uint64_t>(step) : 0 - static_cast<std::uint64_t>(step);
-    shape[axis] = distance <= 0
-                      ? 0
-                      : static_cast<std::int64_t>((static_cast<std::uint64_t>(distance) - 1) / stride + 1);
+    const std::uint64_t stride = step > 0 ? static_cast<std::uint64_t>(step) : 0 - static_cast<std::uint64_t>(step);
+    shape[axis] =
+        distance <= 0 ? 0 : static_cast<std::int64_t>((static_cast<std::uint64_t>(distance) - 1) / stride + 1);
     if (shape[axis] == 0) continue;
     offsets[axis] = start;
     offset += start * strides[axis];
@@ -198,24 +194,22 @@ void pad(NodeBuilder& builder) {
   if (sdk::element_count(kept) == 0) return;
   if (rank == 0) return builder.add_reorder(source, y.memory);
   const dnnl::memory from = builder.dense_view(x, dense(x.dtype, x.shape).submemory_desc(kept, from_offset));
-  builder.add_reorder(
-      from, dnnl::memory(dense(x.dtype, shape).submemory_desc(kept, to_offset), engine(), y.data()));
+  builder.add_reorder(from, dnnl::memory(dense(x.dtype, shape).submemory_desc(kept, to_offset), engine(), y.data()));
 }
 
 void cast(NodeBuilder& builder) {
   // Numbers of TensorProto.DataType.
   static const std::map<std::int64_t, std::string> names = {
-      {1, "float"},   {2, "uint8"},   {3, "int8"},     {4, "uint16"},   {5, "int16"},
-      {6, "int32"},   {7, "int64"},   {9, "bool"},     {10, "float16"}, {11, "double"},
-      {12, "uint32"}, {13, "uint64"}, {16, "bfloat16"}};
+      {1, "float"}, {2, "uint8"},    {3, "int8"},    {4, "uint16"},  {5, "int16"},   {6, "int32"},    {7, "int64"},
+      {9, "bool"},  {10, "float16"}, {11, "double"}, {12, "uint32"}, {13, "uint64"}, {16, "bfloat16"}};
   const Value& x = builder.input(0);
   const auto to = names.find(builder.node().integer("to", 0));
-  if (to == names.end())
-    throw sdk::Unsupported("attribute 'to' is " + std::to_string(builder.node().integer("to", 0)));
-  if (!is_floating(x.dtype) || !is_floating(to->second)) {
-    throw sdk::Unsupported(
-        "from " + x.dtype + " to " + to->second +
-        ": oneDNN's reorder rounds where ONNX truncates; it casts between float, float16, bfloat16");
+  if (to == names.end()) throw sdk::Unsupported("attribute 'to' is " + std::to_string(builder.node().integer("to", 0)));
+  // A reorder converts integers to float as ONNX does; to integers it rounds where ONNX truncates.
+  const bool from_integer = !is_floating(x.dtype) && data_type(x.dtype) && to->second == "float";
+  if (!from_integer && (!is_floating(x.dtype) || !is_floating(to->second))) {
+    throw sdk::Unsupported("from " + x.dtype + " to " + to->second +
+                           ": oneDNN casts between float, float16 and bfloat16, and from int32, int8, uint8 to float");
   }
   if (builder.is_empty(0, to->second, x.shape)) return;
   if (x.dtype != "float" && to->second != "float") {  // float holds both: one rounding, as in a direct cast
