@@ -21,8 +21,13 @@ AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output,
   rung_.assign(n, Rung::defect);
   z_.assign(n, kInfinity);
   error_.assign(n, 0);
+  const std::vector<bool> open = op.unspecified ? op.unspecified(call, output) : std::vector<bool>();
   bool all = true;
   for (std::size_t i = 0; i < n; ++i) {
+    if (!open.empty() && open[i]) {  // any value is as good as the reference's
+      y_[i] = rounded[i];
+      ++verdict_.unspecified_elements;
+    }
     const bool same = y_[i] == rounded[i] || (std::isnan(y_[i]) && std::isnan(rounded[i]));
     correctly_rounded_[i] = same;
     all = all && same;
