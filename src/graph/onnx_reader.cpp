@@ -16,9 +16,7 @@ namespace opdiff {
 namespace {
 
 // "ai.onnx" is another way to write the default domain.
-std::string canonical_domain(const std::string& domain) {
-  return domain == "ai.onnx" ? "" : domain;
-}
+std::string canonical_domain(const std::string& domain) { return domain == "ai.onnx" ? "" : domain; }
 
 class Reader {
  public:
@@ -50,8 +48,7 @@ Expected<void> Reader::read_versions(const onnx::ModelProto& model) {
   if (!model.has_ir_version() || !model.has_graph())
     return make_error("is not an ONNX model: it has no {}", model.has_graph() ? "IR version" : "graph");
   if (model.ir_version() < kMinIrVersion || model.ir_version() > kMaxIrVersion)
-    return make_error("IR version {} is not supported; {} to {} are", model.ir_version(), kMinIrVersion,
-                      kMaxIrVersion);
+    return make_error("IR version {} is not supported; {} to {} are", model.ir_version(), kMinIrVersion, kMaxIrVersion);
   ir_version_ = static_cast<int>(model.ir_version());
   for (const auto& import : model.opset_import()) {
     OPDIFF_RETURN_IF_ERROR(check_utf8("operator domain", import.domain()));
@@ -73,8 +70,7 @@ Expected<Graph> Reader::read_model(onnx::ModelProto& model) {
   for (const auto& function : model.functions())
     functions_.emplace(canonical_domain(function.domain()), function.name());
   OPDIFF_TRY(Graph graph, read_graph(*model.mutable_graph(), true));
-  if (graph.nodes.empty() && graph.outputs.empty())
-    return make_error("the graph has neither nodes nor outputs");
+  if (graph.nodes.empty() && graph.outputs.empty()) return make_error("the graph has neither nodes nor outputs");
   return graph;
 }
 
@@ -95,9 +91,8 @@ Expected<ValueInfo> Reader::read_value_info(const onnx::ValueInfoProto& proto, b
   const auto dtype = dtype_from_onnx_code(type.elem_type());
   if (!dtype) {
     const bool is_string = type.elem_type() == onnx::TensorProto::STRING;
-    return make_error(
-        "'{}' has {}, which is not supported", proto.name(),
-        is_string ? std::string("dtype string") : fmt::format("the dtype {}", type.elem_type()));
+    return make_error("'{}' has {}, which is not supported", proto.name(),
+                      is_string ? std::string("dtype string") : fmt::format("the dtype {}", type.elem_type()));
   }
   info.dtype = *dtype;
   if (!type.has_shape()) return info;
@@ -110,13 +105,16 @@ Expected<ValueInfo> Reader::read_value_info(const onnx::ValueInfoProto& proto, b
     else
       info.shape->push_back({std::nullopt, dimension.dim_param()});
   }
+  Shape fixed;
+  for (const Dimension& dimension : *info.shape) fixed.push_back(dimension.value.value_or(1));
+  if (auto count = checked_element_count(fixed); !count)
+    return make_error("'{}': {}", proto.name(), count.error().message);
   return info;
 }
 
 Expected<void> Reader::read_initialisers(onnx::GraphProto& proto, Graph& graph) {
   if (proto.sparse_initializer_size() > 0)
-    return make_error("the sparse initialiser '{}' is not supported",
-                      proto.sparse_initializer(0).values().name());
+    return make_error("the sparse initialiser '{}' is not supported", proto.sparse_initializer(0).values().name());
   for (auto& tensor : *proto.mutable_initializer()) {
     OPDIFF_RETURN_IF_ERROR(check_utf8("initialiser", tensor.name()));
     if (tensor.name().empty()) return make_error("an initialiser has no name");
@@ -245,21 +243,14 @@ onnx::AttributeProto::AttributeType kind_of(const onnx::AttributeProto& proto) {
 Expected<Attribute> Reader::read_attribute(onnx::AttributeProto& proto) {
   using P = onnx::AttributeProto;
   if (proto.name().empty()) return make_error("has no name");
-  if (!proto.ref_attr_name().empty())
-    return make_error("refers to '{}' outside a function", proto.ref_attr_name());
+  if (!proto.ref_attr_name().empty()) return make_error("refers to '{}' outside a function", proto.ref_attr_name());
   switch (kind_of(proto)) {
-    case P::FLOAT:
-      return Attribute(proto.f());
-    case P::INT:
-      return Attribute(std::int64_t{proto.i()});
-    case P::STRING:
-      return Attribute(proto.s());
-    case P::FLOATS:
-      return Attribute(std::vector<float>(proto.floats().begin(), proto.floats().end()));
-    case P::INTS:
-      return Attribute(std::vector<std::int64_t>(proto.ints().begin(), proto.ints().end()));
-    case P::STRINGS:
-      return Attribute(std::vector<std::string>(proto.strings().begin(), proto.strings().end()));
+    case P::FLOAT: return Attribute(proto.f());
+    case P::INT: return Attribute(std::int64_t{proto.i()});
+    case P::STRING: return Attribute(proto.s());
+    case P::FLOATS: return Attribute(std::vector<float>(proto.floats().begin(), proto.floats().end()));
+    case P::INTS: return Attribute(std::vector<std::int64_t>(proto.ints().begin(), proto.ints().end()));
+    case P::STRINGS: return Attribute(std::vector<std::string>(proto.strings().begin(), proto.strings().end()));
     case P::TENSOR: {
       OPDIFF_TRY(Tensor tensor, tensors_.read(proto.t()));
       return Attribute(std::move(tensor));
@@ -277,17 +268,14 @@ Expected<Attribute> Reader::read_attribute(onnx::AttributeProto& proto) {
 
 }  // namespace
 
-Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& model_folder,
-                           std::string_view name) {
+Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& model_folder, std::string_view name) {
   if (bytes.empty()) return make_error("{}: the file is empty", name);
   if (bytes.size() > kMaxModelBytes)
-    return make_error("{}: has {} bytes, more than the {} that protobuf allows", name, bytes.size(),
-                      kMaxModelBytes);
+    return make_error("{}: has {} bytes, more than the {} that protobuf allows", name, bytes.size(), kMaxModelBytes);
   // Protobuf itself refuses messages nested more than 100 deep, which bounds our recursion over subgraphs.
   onnx::ModelProto model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
-    return make_error("{}: is not an ONNX model, or is truncated or damaged (the protobuf cannot be read)",
-                      name);
+    return make_error("{}: is not an ONNX model, or is truncated or damaged (the protobuf cannot be read)", name);
   auto graph = Reader(model_folder).read_model(model);
   if (!graph) return with_context(name, graph.error());
   return graph;
