@@ -123,7 +123,9 @@ bool Ladder::try_approximation(Attempt& attempt) {
   const bool has_functions =
       op_.elementary || rounding(profile, last)[k].radius != rounding(profiles_.front(), last)[k].radius;
   if (!has_functions) return false;
-  const double floor = op_.approximation_floor * profile.storage.unit_roundoff();
+  // Kernels for 16-bit storage work in f32, where the floor was measured.
+  const double floor = op_.approximation_floor * profile.inner.unit_roundoff() *
+                       (op_.approximation_scale ? op_.approximation_scale(call_) : 1);
   const auto attempt_with = [&](double ulps, double absolute, const std::string& name) {
     profile.function_ulps = ulps;
     EnclosedTensor wide = rounding(profile, last)[k];
