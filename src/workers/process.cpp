@@ -100,7 +100,7 @@ WorkerProcess::~WorkerProcess() {
   if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
 }
 
-tl::expected<Frame, Outcome> WorkerProcess::exchange(Frame request, const Limits& limits) {
+tl::expected<WireFrame, Outcome> WorkerProcess::exchange(WireFrame request, const Limits& limits) {
   OPDIFF_CHECK(alive());
   const double deadline = now() + limits.seconds;
   const std::int64_t allowed = limits.resident_bytes > 0 ? limits.resident_bytes : machine_memory() / 4 * 3;

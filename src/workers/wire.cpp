@@ -70,7 +70,7 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
   return tensor;
 }
 
-FrameWriter::FrameWriter(Frame frame) : arena_(std::move(frame.arena)) {
+FrameWriter::FrameWriter(WireFrame frame) : arena_(std::move(frame.arena)) {
   const auto length = static_cast<std::uint32_t>(frame.body.size());
   bytes_.reserve(frame.body.size() + 4);
   for (int byte = 0; byte < 4; ++byte) bytes_ += static_cast<char>(length >> (8 * byte) & 0xFF);

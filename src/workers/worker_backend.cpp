@@ -68,7 +68,7 @@ Outcome WorkerBackend::call(nlohmann::json request, const ArenaBuilder* arena, d
   const std::int64_t id = next_id_++;
   request["protocol"] = kProtocol;
   request["id"] = id;
-  Frame frame;
+  WireFrame frame;
   frame.body = request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   request = nullptr;
   if (frame.body.size() > kMaximumFrame) {
