@@ -119,7 +119,10 @@ EnclosedTensor widest(const MetaOperator& op, const Call& call, DType dtype) {
   EnclosedTensor e = enclose(op, call, profile, 0)[0];
   for (int f = 1; f < static_cast<int>(op.formulas.size()); ++f) {
     const EnclosedTensor other = enclose(op, call, profile, f)[0];
-    for (std::size_t i = 0; i < e.deviation.size(); ++i) e.deviation[i] = std::max(e.deviation[i], other.deviation[i]);
+    for (std::size_t i = 0; i < e.deviation.size(); ++i) {
+      e.radius[i] = std::max(e.radius[i], other.radius[i]);
+      e.deviation[i] = std::max(e.deviation[i], other.deviation[i]);
+    }
   }
   return e;
 }

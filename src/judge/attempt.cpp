@@ -48,8 +48,8 @@ AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) co
   const std::uint8_t overflow = e.overflow[i];
   if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
   if (std::isinf(y)) {
-    if (std::isinf(c)) return {y == c ? Fit::possible : Fit::impossible, 0};
-    return {overflow & (y > 0 ? kPlusInfinity : kMinusInfinity) ? Fit::possible : Fit::impossible, 0};
+    const bool by_overflow = overflow & (y > 0 ? kPlusInfinity : kMinusInfinity);
+    return {y == c || by_overflow ? Fit::possible : Fit::impossible, 0};
   }
   if (!std::isfinite(c)) return {Fit::impossible, kInfinity};
   const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);

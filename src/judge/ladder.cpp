@@ -129,7 +129,7 @@ bool Ladder::try_approximation(Attempt& attempt) {
   const auto attempt_with = [&](double ulps, double absolute, const std::string& name) {
     profile.function_ulps = ulps;
     EnclosedTensor wide = rounding(profile, last)[k];
-    if (op_.elementary) widen(wide, ulps, absolute, profile.storage);
+    widen(wide, op_.elementary ? ulps : 0, absolute, profile.storage);
     return attempt.explain(Rung::approximation, wide, profile.name, name);
   };
   // The measured floor first: it says more than a multiple of ulps that happens to reach.
