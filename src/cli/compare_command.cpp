@@ -1,0 +1,347 @@
+// opdiff compare: the whole model and every node of it on several backends, the wrong operator by name, with proof.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <future>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "base/npy.h"
+#include "base/sha256.h"
+#include "cli/commands.h"
+#include "graph/onnx_reader.h"
+#include "graph/validate.h"
+#include "plan/inputs.h"
+#include "report/console.h"
+#include "workers/open.h"
+
+namespace opdiff {
+namespace {
+
+struct Arguments {
+  std::string model;
+  std::vector<std::string> backends;
+  std::string inputs;
+  std::string out;
+  std::vector<std::string> dims;
+  std::vector<std::string> bindings;
+  std::string fail_on;
+  std::vector<std::string> accept;
+  std::optional<double> rtol, atol;
+  double time_limit = 300;
+  std::string memory_limit;
+  std::uint64_t seed = 0;
+  int threads = 0;
+  bool profile = false, details = false, quiet = false, json = false;
+};
+
+std::atomic<bool> interrupted{false};
+
+extern "C" void on_interrupt(int) {
+  interrupted.store(true);
+  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends at once
+}
+
+// One line on the terminal, overwritten.
+class ProgressLine {
+ public:
+  explicit ProgressLine(bool shown) : shown_(shown) {}
+  ~ProgressLine() { clear(); }
+  void show(const Progress& progress) {
+    if (!shown_) return;
+    const std::lock_guard lock(mutex_);
+    std::string line = progress.what;
+    if (progress.total > 0) {
+      constexpr std::int64_t kWidth = 24;
+      const auto filled = static_cast<std::size_t>(kWidth * progress.done / progress.total);
+      line = fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '#'), kWidth, progress.done, progress.total, line);
+    }
+    fmt::print(stderr, "\r\x1b[K{}", line.substr(0, 100));
+    std::fflush(stderr);
+    dirty_ = true;
+  }
+  void clear() {
+    if (dirty_) fmt::print(stderr, "\r\x1b[K");
+    dirty_ = false;
+  }
+
+ private:
+  const bool shown_;
+  bool dirty_ = false;
+  std::mutex mutex_;
+};
+
+// All workers start at once, so that the frameworks' imports overlap.
+class Opening {
+ public:
+  Opening(const BackendSpec& spec, const OpenOptions& options)
+      : spec_(spec),
+        options_(options),
+        opened_(std::async(std::launch::async, [spec, options] { return open_backend(spec, options); })) {}
+
+  Expected<Backend*> get() {
+    if (opened_.valid()) backend_ = opened_.get();
+    if (!*backend_) return with_context("backend " + to_string(spec_), backend_->error());
+    return (*backend_)->get();
+  }
+
+  Expected<std::unique_ptr<Backend>> without(const std::vector<std::string>& passes) const {
+    // What the user has switched off stays off. Of `faulty` the base's option counts.
+    std::string disabled = fmt::format("{}", fmt::join(passes, "+"));
+    BackendSpec base = spec_;
+    if (spec_.name == "faulty") {
+      OPDIFF_TRY(base, parse_spec(spec_.option("base")));
+    }
+    if (const std::string before = base.option("disable"); !before.empty()) disabled = before + "+" + disabled;
+    OPDIFF_TRY(const BackendSpec variant, with_option(spec_, "disable", disabled));
+    return open_backend(variant, options_);
+  }
+
+ private:
+  const BackendSpec spec_;
+  const OpenOptions options_;
+  std::future<Expected<std::unique_ptr<Backend>>> opened_;
+  std::optional<Expected<std::unique_ptr<Backend>>> backend_;
+};
+
+Expected<std::pair<std::string, std::string>> parse_pair(const std::string& text, std::string_view option,
+                                                         std::string_view form) {
+  const std::size_t at = text.find('=');
+  if (at == std::string::npos || at == 0 || at + 1 == text.size()) {
+    return make_error("{} {}: expected {}", option, text, form);
+  }
+  return std::pair{text.substr(0, at), text.substr(at + 1)};
+}
+
+Expected<std::int64_t> parse_bytes(const std::string& text) {
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  const std::string unit = end;
+  const double scale = unit.empty() || unit == "B" ? 1
+                       : unit == "K"               ? 0x1p10
+                       : unit == "M"               ? 0x1p20
+                       : unit == "G"               ? 0x1p30
+                                                   : 0;
+  if (end == text.c_str() || scale == 0 || !(number > 0) || number * scale > 0x1p60) {
+    return make_error("--memory-limit {}: expected a number of bytes, such as 800M or 4G", text);
+  }
+  return static_cast<std::int64_t>(number * scale);
+}
+
+Expected<Policy> parse_policy(const Arguments& arguments) {
+  std::vector<std::string> names;
+  for (int rung = 0; rung < kRungCount; ++rung) names.emplace_back(to_string(static_cast<Rung>(rung)));
+  Policy policy;
+  if (!arguments.fail_on.empty()) {
+    policy.fail_on = parse_rung(arguments.fail_on);
+    if (!policy.fail_on)
+      return make_error("--fail-on {}: no such rung; one of: {}", arguments.fail_on, fmt::join(names, " "));
+  }
+  for (const std::string& text : arguments.accept) {
+    OPDIFF_TRY(const auto pair, parse_pair(text, "--accept", "RUNG=NAME, such as precision=bf16"));
+    const std::optional<Rung> rung = parse_rung(pair.first);
+    if (!rung) return make_error("--accept {}: no rung '{}'; one of: {}", text, pair.first, fmt::join(names, " "));
+    policy.accept.emplace_back(*rung, pair.second);
+  }
+  return policy;
+}
+
+struct Model {
+  Graph graph;
+  TensorMap inputs;
+  TensorMap extra;
+  std::map<std::string, std::int64_t> dimensions;
+  std::string sha256;
+};
+
+Expected<Model> load(const Arguments& arguments) {
+  Model model;
+  for (const std::string& text : arguments.dims) {
+    OPDIFF_TRY(const auto pair, parse_pair(text, "--dim", "NAME=SIZE, such as batch=4"));
+    char* end = nullptr;
+    const long long size = std::strtoll(pair.second.c_str(), &end, 10);
+    if (*end != '\0' || size < 0) return make_error("--dim {}: '{}' is no size", text, pair.second);
+    model.dimensions[pair.first] = size;
+  }
+  OPDIFF_TRY(model.graph, read_onnx(arguments.model));
+  OPDIFF_TRY(model.sha256, sha256_of_file(arguments.model));
+  if (const auto valid = validate(model.graph); !valid) return with_context(arguments.model, valid.error());
+  if (!arguments.inputs.empty()) {
+    OPDIFF_TRY(TensorMap given, read_npz(arguments.inputs));
+    OPDIFF_TRY(SplitInputs split, split_inputs(model.graph, std::move(given), arguments.inputs));
+    model.inputs = std::move(split.inputs);
+    model.extra = std::move(split.extra);
+  }
+  const bool all = !arguments.inputs.empty();
+  if (const auto bound = bind_dimensions(model.graph, model.dimensions, model.inputs, all); !bound) {
+    return with_context(arguments.model, bound.error());
+  }
+  const auto types = input_types(model.graph);
+  if (!types) return with_context(arguments.model, types.error());
+  if (const auto inferred = infer_types(model.graph, *types); !inferred) {
+    return with_context(arguments.model, inferred.error());
+  }
+  if (!all) model.inputs = draw_inputs(*types, arguments.seed);
+  return model;
+}
+
+// The specs of --backends, then those that only --bind names; and for each --bind which of them computes what.
+struct Plan {
+  std::vector<BackendSpec> specs;
+  std::vector<std::pair<std::string, std::size_t>> bindings;
+};
+
+std::size_t place_of(const std::vector<BackendSpec>& specs, const BackendSpec& spec) {
+  std::size_t place = 0;
+  while (place < specs.size() && to_string(specs[place]) != to_string(spec)) ++place;
+  return place;
+}
+
+Expected<Plan> parse_plan(const Arguments& arguments, const Graph& graph) {
+  Plan plan;
+  for (const std::string& text : arguments.backends) {
+    OPDIFF_TRY(const auto specs, parse_spec_list(text));
+    for (const BackendSpec& spec : specs) {
+      if (place_of(plan.specs, spec) < plan.specs.size()) {
+        return make_error("--backends names {} twice", to_string(spec));
+      }
+      plan.specs.push_back(spec);
+    }
+  }
+  for (const std::string& text : arguments.bindings) {
+    OPDIFF_TRY(const auto pair, parse_pair(text, "--bind", "OPERATOR=BACKEND or NODE=BACKEND, such as Conv=onednn"));
+    const bool known = std::any_of(graph.nodes.begin(), graph.nodes.end(), [&, &what = pair.first](const Node& node) {
+      return node.id == what || node.op == what;
+    });
+    if (!known) return make_error("--bind {}: {} has no node and no operator '{}'", text, arguments.model, pair.first);
+    const auto spec = parse_spec(pair.second);
+    if (!spec) return with_context("--bind " + text, spec.error());
+    const std::size_t place = place_of(plan.specs, *spec);
+    if (place == plan.specs.size()) plan.specs.push_back(*spec);
+    plan.bindings.emplace_back(pair.first, place);
+  }
+  return plan;
+}
+
+bool colour_wanted() {
+  const char* no_colour = std::getenv("NO_COLOR");  // https://no-color.org
+  return isatty(STDOUT_FILENO) != 0 && (no_colour == nullptr || *no_colour == '\0');
+}
+
+void print(const Arguments& arguments, const RunRecord& record) {
+  if (arguments.json) {
+    fmt::print("{}\n", result_json(record).dump(1));
+    return;
+  }
+  const std::string report = console_report(record, {.colour = colour_wanted(), .details = arguments.details});
+  fmt::print("{}", arguments.quiet ? report.substr(0, report.find('\n') + 1) : report);
+}
+
+Expected<int> compare(const Arguments& arguments) {
+  const auto start = std::chrono::steady_clock::now();
+  OPDIFF_TRY(const Policy policy, parse_policy(arguments));
+  OpenOptions open;
+  open.threads = arguments.threads;
+  open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
+  if (!arguments.memory_limit.empty()) {
+    OPDIFF_TRY(open.limits.resident_bytes, parse_bytes(arguments.memory_limit));
+  }
+  OPDIFF_TRY(const Model model, load(arguments));
+  OPDIFF_TRY(const Plan plan, parse_plan(arguments, model.graph));
+
+  std::vector<std::unique_ptr<Opening>> openings;
+  CompareRequest request{model.graph, model.inputs, {}, plan.bindings};
+  for (const BackendSpec& spec : plan.specs) {
+    Opening* opening = openings.emplace_back(std::make_unique<Opening>(spec, open)).get();
+    request.backends.push_back(
+        {to_string(spec), [opening] { return opening->get(); },
+         [opening](const std::vector<std::string>& passes) { return opening->without(passes); }});
+  }
+
+  ProgressLine line(!arguments.quiet && isatty(STDERR_FILENO) != 0);
+  CompareOptions options;
+  options.seed = arguments.seed;
+  options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
+  options.profile = arguments.profile;
+  options.rtol = arguments.rtol;
+  options.atol = arguments.atol;
+  for (const char* name : {"label", "labels"}) {
+    if (const auto labels = model.extra.find(name); labels != model.extra.end()) options.labels = labels->second;
+  }
+  options.interrupted = &interrupted;
+  options.progress = [&line](const Progress& progress) { line.show(progress); };
+  std::signal(SIGINT, on_interrupt);
+  OPDIFF_TRY(CompareResult result, compare_model(request, options));
+  line.clear();
+
+  RunRecord record;
+  record.version = OPDIFF_VERSION;
+  record.model_file = arguments.model;
+  record.model_sha256 = model.sha256;
+  record.inputs_file = arguments.inputs;
+  record.dimensions = model.dimensions;
+  record.seed = arguments.seed;
+  record.out = arguments.out;
+  record.result = std::move(result);
+  record.status = status_lines(record.result, policy);
+  record.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  name_repeats(&record);
+  if (!arguments.out.empty()) OPDIFF_RETURN_IF_ERROR(write_result(record));
+  print(arguments, record);
+  return static_cast<int>(worst_status(record.status));
+}
+
+}  // namespace
+
+void add_compare_command(CLI::App& app, int* status) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("compare", "Find the wrong operator of a model, with proof");
+  command->add_option("model", arguments->model, "the ONNX file")->required();
+  command
+      ->add_option("--backends", arguments->backends,
+                   "specs, separated by commas; `key=value` after a spec with options belongs to it; may be repeated")
+      ->required();
+  command->add_option("--inputs", arguments->inputs,
+                      "inputs by name (.npz); default: drawn from the seed. An array `label` gives the accuracy");
+  command->add_option("--out", arguments->out, "folder for result.json and the culprits' cases");
+  command->add_option("--dim", arguments->dims, "NAME=SIZE of a symbolic dimension; may be repeated");
+  command->add_option("--bind", arguments->bindings,
+                      "OPERATOR=BACKEND or NODE=BACKEND: one more run, the rest on the first backend; may be repeated");
+  command->add_option("--fail-on", arguments->fail_on, "a verdict at this rung or worse ends with status 1");
+  command->add_option("--accept", arguments->accept,
+                      "RUNG=NAME that --fail-on lets pass, such as precision=bf16; may be repeated");
+  command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|");
+  command->add_option("--atol", arguments->atol, "see --rtol");
+  command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");
+  command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")->capture_default_str();
+  command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
+      ->capture_default_str();
+  command->add_option("--memory-limit", arguments->memory_limit,
+                      "resident memory of one backend, such as 4G; default: 3/4 of the machine's");
+  command->add_option("--threads", arguments->threads, "of each backend and of the judge; default: all")
+      ->capture_default_str();
+  command->add_flag("--details", arguments->details, "a table of every node on every backend");
+  command->add_flag("--quiet", arguments->quiet, "the first line only");
+  command->add_flag("--json", arguments->json, "print result.json instead of the report");
+  command->footer(
+      "Exit status: 0 clean, 1 a defect was found, 2 cannot run, 3 a backend crashed, hung or ran out of memory.\n\n"
+      "Examples:\n"
+      "  opdiff compare lenet5.onnx --backends onnxruntime,torch,onednn --inputs digits.npz --out result\n"
+      "  opdiff compare net.onnx --backends onnxruntime@1.23.2:opt=basic,disable=MatMulAddFusion --dim batch=4\n"
+      "  opdiff compare net.onnx --backends onnxruntime,onednn --bind Conv=onednn --fail-on precision\n"
+      "  opdiff compare net.onnx --backends faulty:base=onnxruntime,op=Conv,fault=scale   (opdiff backend list "
+      "faulty)");
+  command->callback([arguments, status] {
+    const Expected<int> ended = compare(*arguments);
+    *status = ended ? *ended : cannot_run(ended.error());
+  });
+}
+
+}  // namespace opdiff

@@ -1,0 +1,262 @@
+#include "locate/localise.h"
+
+#include <algorithm>
+#include <set>
+
+#include "locate/passes.h"
+#include "locate/substitution.h"
+
+namespace opdiff {
+namespace {
+
+// A hang costs a whole time limit each probe, and a crash a restart with its imports.
+int probe_limit_for(OutcomeKind kind) {
+  switch (kind) {
+    case OutcomeKind::timeout: return 24;
+    case OutcomeKind::crash:
+    case OutcomeKind::out_of_memory: return 200;
+    default: return 4000;
+  }
+}
+
+bool quantises(const Graph& graph, const NodeSet& nodes) {
+  return std::any_of(nodes.begin(), nodes.end(), [&](int index) {
+    return graph.nodes[static_cast<std::size_t>(index)].op.find("uantize") != std::string::npos;
+  });
+}
+
+class Localiser {
+ public:
+  Localiser(const LocaliseInput& input, const Probes& probes) : input_(input), probes_(probes) {}
+
+  LocaliseResult run() {
+    for (int node = 0; node < node_count() && !stop(); ++node) blame_alone(node);
+    // A model that loads and is not off needs no search: cutting it would only look for what is not there.
+    if (off(input_.whole) && !stop()) search_segments();
+    for (const int node : suspects_) confirm(node);
+    measure_substitutions();
+    drop_unconfirmed();
+    return std::move(result_);
+  }
+
+ private:
+  static bool off(const Reading& reading) {
+    return reading.wrong || (reading.outcome != OutcomeKind::ok && reading.outcome != OutcomeKind::unsupported);
+  }
+  bool stop() const { return probes_.interrupted && probes_.interrupted(); }
+  int node_count() const { return static_cast<int>(input_.graph->nodes.size()); }
+  const Node& node_at(int index) const { return input_.graph->nodes[static_cast<std::size_t>(index)]; }
+  const NodeOutcome* alone(int index) const { return input_.alone[static_cast<std::size_t>(index)]; }
+
+  Culprit culprit_of(NodeSet nodes) const {
+    Culprit culprit;
+    std::vector<std::string> ops;
+    for (const int index : nodes) {
+      culprit.nodes.push_back(node_at(index).id);
+      ops.push_back(node_at(index).op);
+    }
+    culprit.op = fmt::format("{}", fmt::join(ops, "+"));
+    culprit.backend = input_.backend;
+    culprit.indices = std::move(nodes);
+    return culprit;
+  }
+
+  // Nodes that are wrong, or fail, on their own.
+  void blame_alone(int index) {
+    const NodeOutcome* outcome = alone(index);
+    if (outcome == nullptr || outcome->outcome == OutcomeKind::unsupported) {
+      excluded_.insert(index);
+      return;
+    }
+    if (outcome->ok() && outcome->rung() < Rung::unlikely && !outcome->repeats_differ) return;
+    excluded_.insert(index);
+    StageEvidence evidence;
+    evidence.repeats_differ = outcome->repeats_differ;
+    Culprit culprit = culprit_of({index});
+    if (outcome->ok()) {
+      const NodeReading reading = probes_.alone(index, NodeInputs::reference, Executor::backend, 0);
+      culprit.rung = outcome->rung();
+      culprit.evidence = reading.evidence;
+      evidence.only_shape_wrong = reading.wrong_shape;
+      evidence.repeats_differ |= reading.repeats_differ || reading.wrong() != (outcome->rung() >= Rung::unlikely);
+    } else {
+      culprit.outcome = outcome->outcome;
+      culprit.evidence = outcome->reason;
+    }
+    if (!evidence.repeats_differ && !evidence.only_shape_wrong && outcome->ok()) {
+      const std::optional<NodeReading> rewritten = probes_.rewritten(index);
+      evidence.right_when_rewritten = rewritten.has_value() && !rewritten->wrong();
+    }
+    const bool process_died = !outcome->ok() && outcome->outcome != OutcomeKind::error;
+    if (!evidence.repeats_differ && !evidence.right_when_rewritten && !process_died) {
+      blame_passes_for(&culprit, &evidence);
+    }
+    culprit.stage = stage_of(evidence);
+    // A valid node that the framework refuses to compute is no wrong value; it is one when an optimisation made it
+    // fail.
+    if (culprit.outcome == OutcomeKind::error && !evidence.right_without_passes) {
+      result_.failing_alone.push_back(index);
+      return;
+    }
+    if (outcome->ok() && culprit.rung == Rung::unlikely && !outcome->repeats_differ) suspects_.push_back(index);
+    result_.culprits.push_back(std::move(culprit));
+  }
+
+  // The segment is wrong by its own floor, or fails: the smallest such segment.
+  void search_segments() {
+    std::set<int> remaining;
+    for (int node = 0; node < node_count(); ++node) {
+      if (excluded_.count(node) == 0) remaining.insert(node);
+    }
+    while (!remaining.empty() && !stop()) {
+      const std::optional<NodeSet> guilty = next_guilty(remaining);
+      if (!guilty) return;
+      for (const int node : *guilty) remaining.erase(node);
+    }
+  }
+
+  // Nodes to take out of the search: a culprit, or a part that cannot be blamed further.
+  std::optional<NodeSet> next_guilty(const std::set<int>& remaining) {
+    for (const NodeSet& part : convex_parts(*input_.graph, remaining)) {
+      if (stop()) return std::nullopt;
+      const Reading reading =
+          part.size() == static_cast<std::size_t>(node_count()) ? input_.whole : probes_.segment(part);
+      if (!off(reading)) continue;
+      return minimise_part(part, reading);
+    }
+    return std::nullopt;
+  }
+
+  NodeSet minimise_part(const NodeSet& part, const Reading& reading) {
+    const bool values = reading.outcome == OutcomeKind::ok;
+    if (values && !reading.wrong_shape && part.size() > 1) {
+      const Reading difference = probes_.fused_against_unfused(part);
+      if (difference.outcome == OutcomeKind::ok && !difference.wrong) {
+        explain(
+            "the backend's own nodes, one by one, are as far from the reference as its whole model, and none is "
+            "wrong alone: the sum of what the table shows per node");
+        return part;
+      }
+    }
+    const MinimiseResult smallest = minimise_segment(
+        *input_.graph, part,
+        [&](const NodeSet& nodes) {
+          const Reading answer = probes_.segment(nodes);
+          return values ? answer.outcome == OutcomeKind::ok && answer.wrong : answer.outcome == reading.outcome;
+        },
+        probe_limit_for(reading.outcome));
+    switch (smallest.status) {
+      case MinimiseStatus::not_shown:
+        explain("the failure did not come back when the model was run again");
+        return blame_unsteady(part);
+      case MinimiseStatus::not_deterministic: return blame_unsteady(part);
+      case MinimiseStatus::gave_up:
+      case MinimiseStatus::found: return blame_segment(smallest.segment, smallest.status == MinimiseStatus::gave_up);
+    }
+    return part;
+  }
+
+  NodeSet blame_unsteady(const NodeSet& part) {
+    bool found = false;
+    for (const int node : part) {
+      if (stop() || !probes_.repeats_differ(node)) continue;
+      Culprit culprit = culprit_of({node});
+      culprit.stage = Stage::non_determinism;
+      culprit.evidence = "repeated runs of this node on the same bits give different bits";
+      result_.culprits.push_back(std::move(culprit));
+      found = true;
+    }
+    if (!found) explain("repeated runs of the model give different results, and no node does so alone");
+    return part;
+  }
+
+  NodeSet blame_segment(const NodeSet& segment, bool gave_up) {
+    const Reading reading = probes_.segment(segment);
+    const Reading unfused = segment.size() > 1 ? probes_.unfused(segment) : reading;
+    if (off(unfused)) {
+      explain(
+          fmt::format("the smallest wrong segment ({}) is as wrong with its nodes apart, and none is wrong alone by "
+                      "its operator's bounds",
+                      names(segment)));
+      return segment;
+    }
+    Culprit culprit = culprit_of(segment);
+    culprit.outcome = reading.outcome;
+    culprit.evidence = reading.outcome == OutcomeKind::ok
+                           ? fmt::format("{:.3g} times the noise floor at {}, {:.3g} with the nodes apart",
+                                         reading.error(), reading.worst_output, unfused.error())
+                           : reading.reason;
+    if (gave_up) culprit.evidence += " (search ended at its limit of probes: a smaller segment may exist)";
+    StageEvidence evidence;
+    evidence.alone_clean = true;
+    evidence.only_shape_wrong = reading.wrong_shape;
+    evidence.quantises = quantises(*input_.graph, segment);
+    blame_passes_for(&culprit, &evidence);
+    culprit.stage = stage_of(evidence);
+    result_.culprits.push_back(std::move(culprit));
+    return segment;
+  }
+
+  void blame_passes_for(Culprit* culprit, StageEvidence* evidence) {
+    if (!probes_.without_passes || probes_.passes.empty() || stop()) return;
+    const PassBlame blame = blame_passes(probes_.passes, [&](const std::vector<std::string>& disabled) {
+      const Reading reading = probes_.without_passes(culprit->indices, disabled);
+      return reading.outcome == OutcomeKind::ok && !reading.wrong;
+    });
+    culprit->pass = blame.text();
+    evidence->right_without_passes = !culprit->pass.empty();
+  }
+
+  // `unlikely` is a suspicion. It is confirmed when the same verdict, or worse, comes on every fresh draw of the node's
+  // inputs; or by substitution at the model's outputs (measure_substitutions).
+  void confirm(int node) {
+    for (int draw = 1; draw <= kConfirmingDraws && !stop(); ++draw) {
+      if (!probes_.alone(node, NodeInputs::fresh, Executor::backend, draw).wrong()) return;
+    }
+    if (!stop()) confirmed_.insert(node);
+  }
+
+  void measure_substitutions() {
+    for (Culprit& culprit : result_.culprits) {
+      if (stop()) return;
+      culprit.substitution = substitute(input_, probes_, culprit, result_.culprits, result_.failing_alone);
+    }
+  }
+
+  void drop_unconfirmed() {
+    std::vector<Culprit> kept;
+    for (Culprit& culprit : result_.culprits) {
+      const bool suspect =
+          culprit.rung == Rung::unlikely && culprit.indices.size() == 1 && culprit.stage != Stage::non_determinism;
+      const Substitution& substitution = culprit.substitution;
+      const bool at_outputs = substitution.proven() && substitution.unit == kNoiseFloorUnit;
+      if (suspect && confirmed_.count(culprit.indices.front()) == 0 && !at_outputs) {
+        result_.unconfirmed.push_back(culprit.indices.front());
+      } else {
+        kept.push_back(std::move(culprit));
+      }
+    }
+    // Worst first; among equals in the order of the model.
+    std::stable_sort(kept.begin(), kept.end(), [](const Culprit& a, const Culprit& b) { return a.rung > b.rung; });
+    result_.culprits = std::move(kept);
+  }
+
+  void explain(std::string text) {
+    if (!result_.explanation.empty()) result_.explanation += "; ";
+    result_.explanation += text;
+  }
+  std::string names(const NodeSet& nodes) const { return fmt::format("{}", fmt::join(culprit_of(nodes).nodes, ", ")); }
+
+  const LocaliseInput& input_;
+  const Probes& probes_;
+  LocaliseResult result_;
+  std::set<int> excluded_;  // not part of the search for segments
+  std::vector<int> suspects_;
+  std::set<int> confirmed_;
+};
+
+}  // namespace
+
+LocaliseResult localise(const LocaliseInput& input, const Probes& probes) { return Localiser(input, probes).run(); }
+
+}  // namespace opdiff

@@ -1,0 +1,39 @@
+// result.json (docs/formats/result.md) and the culprits' cases beside it: everything that a report can be made from.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "report/status.h"
+
+namespace opdiff {
+
+// What the command line knows besides what was found.
+struct RunRecord {
+  std::string version;  // of opdiff
+  std::string model_file;
+  std::string model_sha256;
+  std::string inputs_file;                         // empty: drawn from the seed
+  std::map<std::string, std::int64_t> dimensions;  // --dim
+  std::uint64_t seed = 0;
+  std::filesystem::path out;  // empty: nothing is written
+  double wall_seconds = 0;
+  CompareResult result;
+  std::vector<StatusLine> status;
+};
+
+// Fills Culprit::repeat: on the culprit's own case when it is written to `out`, else on the whole model and one
+// backend.
+void name_repeats(RunRecord* record);
+
+nlohmann::json result_json(const RunRecord& record);
+
+// Writes culprits/N-NODE.onnx, .inputs.npz, .outputs.npz, then result.json, each atomically.
+Expected<void> write_result(const RunRecord& record);
+
+// As a shell reads it: quoted when needed.
+std::string shell_quoted(const std::string& text);
+
+}  // namespace opdiff

@@ -1,0 +1,141 @@
+#include "report/status.h"
+
+#include <algorithm>
+#include <set>
+
+namespace opdiff {
+namespace {
+
+int rank(RunStatus status) {
+  switch (status) {
+    case RunStatus::clean: return 0;
+    case RunStatus::cannot_run: return 1;
+    case RunStatus::defect: return 2;
+    case RunStatus::crashed: return 3;
+  }
+  return 0;
+}
+
+bool died(OutcomeKind kind) {
+  return kind == OutcomeKind::crash || kind == OutcomeKind::timeout || kind == OutcomeKind::out_of_memory;
+}
+
+class Lines {
+ public:
+  Lines(const CompareResult& result, const Policy& policy) : result_(result), policy_(policy) {}
+
+  std::vector<StatusLine> collect() {
+    for (const Culprit& culprit : result_.culprits) add_culprit(culprit);
+    for (const BackendInfo& backend : result_.comparison.backends) add_backend(backend.spec);
+    for (const auto& [name, whole] : result_.comparison.whole_model) add_whole(name, whole);
+    if (policy_.fail_on) add_rungs();
+    if (result_.comparison.interrupted)
+      add(RunStatus::cannot_run, "interrupted: what follows is what was done until then");
+    std::stable_sort(lines_.begin(), lines_.end(),
+                     [](const StatusLine& a, const StatusLine& b) { return rank(a.status) > rank(b.status); });
+    return std::move(lines_);
+  }
+
+ private:
+  void add(RunStatus status, std::string reason) { lines_.push_back({status, std::move(reason)}); }
+
+  void add_culprit(const Culprit& culprit) {
+    const std::string where = fmt::format("{} ({}) on {}", fmt::join(culprit.nodes, ", "), culprit.op, culprit.backend);
+    blamed_.insert(culprit.backend);
+    if (died(culprit.outcome)) {
+      add(RunStatus::crashed, fmt::format("{}: {}: {}", where, to_string(culprit.outcome), culprit.evidence));
+    } else {
+      add(RunStatus::defect, fmt::format("{}: {}", where, to_string(culprit.stage)));
+    }
+  }
+
+  void add_backend(const std::string& spec) {
+    int ran = 0, unsupported = 0;
+    for (const NodeResult& node : result_.comparison.nodes) {
+      const auto found = node.backends.find(spec);
+      if (found == node.backends.end()) continue;
+      const NodeOutcome& outcome = found->second;
+      if (outcome.ok()) ++ran;
+      if (outcome.outcome == OutcomeKind::unsupported) ++unsupported;
+      if (died(outcome.outcome) && !is_culprit(node.id, spec)) {
+        add(RunStatus::crashed,
+            fmt::format("{} ({}) on {}: {}: {}", node.id, node.op, spec, to_string(outcome.outcome), outcome.reason));
+      } else if (outcome.outcome == OutcomeKind::error && !is_culprit(node.id, spec)) {
+        add(RunStatus::cannot_run, fmt::format("{} ({}) on {}: {}", node.id, node.op, spec, outcome.reason));
+        told_.insert(spec);
+      }
+    }
+    if (ran == 0 && unsupported > 0) {
+      add(RunStatus::cannot_run, fmt::format("{} computes none of the model's operators", spec));
+    }
+  }
+
+  void add_whole(const std::string& name, const WholeModelResult& whole) {
+    const Reading& reading = whole.reading;
+    if (died(reading.outcome)) {
+      add(RunStatus::crashed,
+          fmt::format("whole model on {}: {}: {}", name, to_string(reading.outcome), reading.reason));
+    } else if (reading.outcome == OutcomeKind::error && blamed_.count(name) == 0 && told_.count(name) == 0) {
+      add(RunStatus::cannot_run, fmt::format("whole model on {}: {}", name, reading.reason));
+    }
+    if (whole.contract && whole.contract->broken > 0) {
+      add(RunStatus::defect, fmt::format("whole model on {}: {} of {} output elements break --rtol/--atol", name,
+                                         whole.contract->broken, whole.contract->elements));
+    }
+  }
+
+  void add_rungs() {
+    for (const NodeResult& node : result_.comparison.nodes) {
+      for (const auto& [spec, outcome] : node.backends) {
+        const Verdict* verdict = outcome.worst();
+        if (verdict == nullptr || verdict->rung < *policy_.fail_on || policy_.accepts(*verdict, node)) continue;
+        if (is_culprit(node.id, spec)) continue;
+        add(RunStatus::defect,
+            fmt::format("{} ({}) on {}: {}{}{} (--fail-on {})", node.id, node.op, spec, to_string(verdict->rung),
+                        verdict->explanation.empty() ? "" : ": ", verdict->explanation, to_string(*policy_.fail_on)));
+      }
+    }
+  }
+
+  bool is_culprit(const std::string& node, const std::string& spec) const {
+    return std::any_of(result_.culprits.begin(), result_.culprits.end(), [&](const Culprit& culprit) {
+      return culprit.backend == spec &&
+             std::find(culprit.nodes.begin(), culprit.nodes.end(), node) != culprit.nodes.end();
+    });
+  }
+
+  const CompareResult& result_;
+  const Policy& policy_;
+  std::set<std::string> blamed_, told_;
+  std::vector<StatusLine> lines_;
+};
+
+}  // namespace
+
+std::string_view to_string(RunStatus status) {
+  switch (status) {
+    case RunStatus::clean: return "clean";
+    case RunStatus::defect: return "defect";
+    case RunStatus::cannot_run: return "cannot-run";
+    case RunStatus::crashed: return "crashed";
+  }
+  return "clean";
+}
+
+bool Policy::accepts(const Verdict& verdict, const NodeResult& node) const {
+  return std::any_of(accept.begin(), accept.end(), [&](const auto& entry) {
+    return entry.first == verdict.rung && (verdict.explanation.find(entry.second) != std::string::npos ||
+                                           verdict.profile.find(entry.second) != std::string::npos ||
+                                           node.id == entry.second || node.op == entry.second);
+  });
+}
+
+std::vector<StatusLine> status_lines(const CompareResult& result, const Policy& policy) {
+  return Lines(result, policy).collect();
+}
+
+RunStatus worst_status(const std::vector<StatusLine>& lines) {
+  return lines.empty() ? RunStatus::clean : lines.front().status;
+}
+
+}  // namespace opdiff
