@@ -64,7 +64,11 @@ class State:
     def __init__(self, model, profile, nodes):
         self.model = model
         self.profile = profile
-        self.nodes = nodes
+        self.nodes = {node.id: node.id for node in nodes}
+        # The optimiser names a node that it makes after an output of the old one ("y_nchwc") or after itself.
+        for node in nodes:
+            for output in node.outputs:
+                self.nodes.setdefault(output + "_nchwc", node.id)
         self.session = None
         self.input_types = {}
         self.outputs = []
@@ -135,7 +139,7 @@ class OnnxRuntime(Backend):
             raise Unsupported("onnxruntime reads ONNX bytes only")
         if 0 < ir_version(model) < 4:  # before IR 4 every initialiser had to be an input too
             model = ir_version(model, 4)
-        state = State(model, profile, {node.id for node in graph.nodes})
+        state = State(model, profile, graph.nodes)
         if not profile:
             self._open(state)
         return state
@@ -189,9 +193,13 @@ class OnnxRuntime(Backend):
         times = {}
         for event in events:
             name = event.get("name", "")
-            if event.get("cat") == "Node" and name.endswith("_kernel_time"):
-                times.setdefault(name[:-len("_kernel_time")], []).append(event["dur"] / 1e3)
-        return {name: statistics.median(values) for name, values in times.items() if name in state.nodes}
+            if event.get("cat") != "Node" or not name.endswith("_kernel_time"):
+                continue
+            name = name[:-len("_kernel_time")]
+            node = state.nodes.get(name) or state.nodes.get(name.rpartition("/")[0])  # "mm/MatMulAddFusion"
+            if node:
+                times.setdefault(node, []).append(event["dur"] / 1e3)
+        return {node: statistics.median(values) for node, values in times.items()}
 
     def release(self, state):
         state.session = None

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -164,8 +165,10 @@ std::vector<ValueInfo> parse_values(const json& values) {
     info.name = value.at("name").get<std::string>();
     if (value.contains("dtype") && value["dtype"].is_string()) info.dtype = value["dtype"].get<std::string>();
     if (value.contains("shape") && value["shape"].is_array()) {
-      info.shape = value["shape"].get<Shape>();
-      info.shape_known = true;
+      const auto& shape = value["shape"];  // a symbol or null stands for a dimension that only a run knows
+      info.shape_known =
+          std::all_of(shape.begin(), shape.end(), [](const json& dimension) { return dimension.is_number_integer(); });
+      if (info.shape_known) info.shape = shape.get<Shape>();
     }
     result.push_back(std::move(info));
   }

@@ -105,6 +105,10 @@ Expected<ValueInfo> Reader::read_value_info(const onnx::ValueInfoProto& proto, b
     else
       info.shape->push_back({std::nullopt, dimension.dim_param()});
   }
+  Shape fixed;
+  for (const Dimension& dimension : *info.shape) fixed.push_back(dimension.value.value_or(1));
+  if (auto count = checked_element_count(fixed); !count)
+    return make_error("'{}': {}", proto.name(), count.error().message);
   return info;
 }
 

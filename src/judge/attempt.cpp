@@ -21,8 +21,13 @@ AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output,
   rung_.assign(n, Rung::defect);
   z_.assign(n, kInfinity);
   error_.assign(n, 0);
+  const std::vector<bool> open = op.unspecified ? op.unspecified(call, output) : std::vector<bool>();
   bool all = true;
   for (std::size_t i = 0; i < n; ++i) {
+    if (!open.empty() && open[i]) {  // any value is as good as the reference's
+      y_[i] = rounded[i];
+      ++verdict_.unspecified_elements;
+    }
     const bool same = y_[i] == rounded[i] || (std::isnan(y_[i]) && std::isnan(rounded[i]));
     correctly_rounded_[i] = same;
     all = all && same;
@@ -43,8 +48,8 @@ AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) co
   const std::uint8_t overflow = e.overflow[i];
   if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
   if (std::isinf(y)) {
-    if (std::isinf(c)) return {y == c ? Fit::possible : Fit::impossible, 0};
-    return {overflow & (y > 0 ? kPlusInfinity : kMinusInfinity) ? Fit::possible : Fit::impossible, 0};
+    const bool by_overflow = overflow & (y > 0 ? kPlusInfinity : kMinusInfinity);
+    return {y == c || by_overflow ? Fit::possible : Fit::impossible, 0};
   }
   if (!std::isfinite(c)) return {Fit::impossible, kInfinity};
   const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);

@@ -22,9 +22,9 @@ void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>&
     }
 }
 
-// An algorithm such as Winograd's errs everywhere: it explains a tensor only if most of its elements stand out, not a
-// few bad ones among honest ones. Honest direct sums have a root mean square of at most 0.77 (judge/plausible.h), a
-// median of at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
+// An algorithm such as Winograd's errs everywhere: it explains a tensor only if most of its elements stand out, not a few
+// bad ones among honest ones. Honest direct sums have a root mean square of at most 0.77 (judge/plausible.h), a median of
+// at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
 constexpr double kAlgorithmMedian = 0.78;
 
 // A result further off by `ulps` of itself and by `floor`, in whose range it is distributed evenly.
@@ -123,11 +123,13 @@ bool Ladder::try_approximation(Attempt& attempt) {
   const bool has_functions =
       op_.elementary || rounding(profile, last)[k].radius != rounding(profiles_.front(), last)[k].radius;
   if (!has_functions) return false;
-  const double floor = op_.approximation_floor * profile.storage.unit_roundoff();
+  // Kernels for 16-bit storage work in f32, where the floor was measured.
+  const double floor = op_.approximation_floor * profile.inner.unit_roundoff() *
+                       (op_.approximation_scale ? op_.approximation_scale(call_) : 1);
   const auto attempt_with = [&](double ulps, double absolute, const std::string& name) {
     profile.function_ulps = ulps;
     EnclosedTensor wide = rounding(profile, last)[k];
-    if (op_.elementary) widen(wide, ulps, absolute, profile.storage);
+    widen(wide, op_.elementary ? ulps : 0, absolute, profile.storage);
     return attempt.explain(Rung::approximation, wide, profile.name, name);
   };
   // The measured floor first: it says more than a multiple of ulps that happens to reach.

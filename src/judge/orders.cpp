@@ -124,7 +124,7 @@ OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, int 
     const std::string* name = nullptr;
     for (const NamedOrder& order : orders)
       for (const bool bias_first : {false, true}) {
-        if (bias_first && !r.has_bias) continue;
+        if (bias_first && (!r.has_bias || r.factor != 1)) continue;
         const double emulated = emulate(r, order, bias_first, format) - exact;
         largest = std::max(largest, std::fabs(emulated));
         if (std::fabs(emulated - off) < nearest) {

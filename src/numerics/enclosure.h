@@ -60,8 +60,8 @@ struct Enclosure {
 
 namespace enclosure_detail {
 
-// A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is
-// known but that an implementation overflows.
+// A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is known but
+// that an implementation overflows.
 template <class V>
 bool beyond_double(Enclosure<V>& x) {
   const bool outside = !(x.magnitude() <= std::numeric_limits<double>::max());

@@ -20,6 +20,12 @@ void products(const ProductShape& shape, const double* a, const double* b, const
 void products(const ProductShape& shape, const Quad* a, const Quad* b, const Quad* initial, Quad* out);
 void products(const ProductShape& shape, const std::int64_t* a, const std::int64_t* b, const std::int64_t* initial,
               std::int64_t* out);
+// The same bits: multiplication and addition wrap around.
+inline void products(const ProductShape& shape, const std::uint64_t* a, const std::uint64_t* b,
+                     const std::uint64_t* initial, std::uint64_t* out) {
+  products(shape, reinterpret_cast<const std::int64_t*>(a), reinterpret_cast<const std::int64_t*>(b),
+           reinterpret_cast<const std::int64_t*>(initial), reinterpret_cast<std::int64_t*>(out));
+}
 void products(const ProductShape& shape, const double* a, const double* b, const double* initial, Working* out);
 void products(const ProductShape& shape, const double* a, const double* b, const double* initial,
               Enclosure<double>* out);

@@ -102,9 +102,12 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
     return make_error("{}: input 0 has type {}, which the operator does not take", op.name, dtype_name(call.dtype(0)));
   for (int k = 0; k < count; ++k)
     if (call.has(k) && !call.has_shape(k)) {
-      // Shapes follow once the data are there; the dtype of most outputs is known already.
-      if (op.types == kAllTypes || op.inputs.min == 0) return Types{};
-      return Types{{call.dtype(0), std::nullopt}};
+      // Shapes follow once the data are there; the dtypes are known already.
+      if (!op.output_dtype) return Types{{call.dtype(0), std::nullopt}};
+      Types types;
+      for (std::size_t output = 0; output < call.node().outputs.size(); ++output)
+        types.push_back({op.output_dtype(call, static_cast<int>(output)), std::nullopt});
+      return types;
     }
   auto types = op.infer(call);
   if (!types) return make_error("{}: {}", op.name, types.error().message);
@@ -122,7 +125,10 @@ Tensor move_elements(const Movement& movement, const Call& call) {
   const std::size_t size = dtype_size(first.dtype());
   std::byte* out = result.mutable_bytes().data();
   for (std::size_t i = 0; i < movement.source.size(); ++i) {
-    if (movement.source[i] < 0) continue;
+    if (movement.source[i] < 0) {
+      if (movement.fill) std::memcpy(out + i * size, movement.fill->bytes().data(), size);
+      continue;
+    }
     const Tensor& from = movement.which.empty() ? first : *call.tensor(movement.which[i]);
     std::memcpy(out + i * size, from.bytes().data() + static_cast<std::size_t>(movement.source[i]) * size, size);
   }
@@ -131,7 +137,12 @@ Tensor move_elements(const Movement& movement, const Call& call) {
 
 std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
   if (op.exact) return op.exact(call);
-  if (op.movement) return {move_elements(op.movement(call), call)};
+  if (op.movement) {
+    std::vector<Tensor> outputs{move_elements(op.movement(call), call)};
+    for (std::size_t k = 1; k < types_of(op, call).size(); ++k)
+      outputs.push_back(op.integer_output(call, static_cast<int>(k)));
+    return outputs;
+  }
   const DType dtype = call.dtype(0);
   if (is_unsigned_integer(dtype)) return round_outputs(op, call, run(op.kernels.unsigned_integer, call, 0));
   if (is_signed_integer(dtype)) return round_outputs(op, call, run(op.kernels.integer, call, 0));

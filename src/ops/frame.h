@@ -44,6 +44,8 @@ class Frame {
     if (fresh) entry->second = load(*call_.tensor(k));
     return entry->second;
   }
+  // A floating attribute: an implementation may round it to its inner format before it computes with it.
+  static T parameter(double value) { return T(value) * T(1); }
   // Allocates output k.
   std::span<T> output(int k, const Shape& shape) {
     outputs_.resize(std::max(outputs_.size(), static_cast<std::size_t>(k) + 1));

@@ -27,6 +27,7 @@ struct AttributeSpec {
 using TypeSet = std::uint32_t;
 constexpr TypeSet type_bit(DType dtype) { return 1u << static_cast<int>(dtype); }
 inline constexpr TypeSet kFloatTypes = 0xF;
+inline constexpr TypeSet kSignedTypes = 0x0F0;
 inline constexpr TypeSet kIntegerTypes = 0xFF0;
 inline constexpr TypeSet kNumericTypes = kFloatTypes | kIntegerTypes;
 inline constexpr TypeSet kAllTypes = kNumericTypes | type_bit(DType::boolean);
@@ -38,9 +39,10 @@ struct Arity {
 // Where each output element of a data-moving operator comes from, bit for bit.
 struct Movement {
   Shape shape;
-  // Flat index into the input `which` names; empty: input 0 in its order. -1: a zero.
+  // Flat index into the input `which` names; empty: input 0 in its order. -1: `fill`.
   std::vector<std::int64_t> source;
   std::vector<std::int16_t> which;  // input number per element; empty: input 0 for all
+  std::optional<Tensor> fill;       // one element of input 0's dtype; nullopt: zero
 };
 
 // The terms of one output element, for operators that sum: (sum of a[k] b[k] + bias) / divisor, in index order over
@@ -100,10 +102,13 @@ struct MetaOperator {
   bool elementary = false;                 // its result is one elementary function of its input
   double approximation_floor = 0;          // measured absolute floor, multiples of u sup|f| (section 4)
   std::string_view approximation_source;
+  double (*approximation_scale)(const Call&) = nullptr;  // sup|f| of this call; nullptr: 1
 
   // Output types; the shapes of the inputs are known. Errors name attribute and value; the caller adds operator and
   // node.
   Expected<Types> (*infer)(const Call&) = nullptr;
+  // The dtype of output k, which must not depend on shapes; nullptr: that of input 0, for output 0.
+  DType (*output_dtype)(const Call&, int output) = nullptr;
 
   // Exactly one of these three says what the operator computes.
   Kernels kernels;
@@ -151,7 +156,10 @@ MetaOperator describe() {
     op.approximation_floor = Op::kApproximationFloor;
     op.approximation_source = Op::kApproximationSource;
   }
+  if constexpr (requires(const Call& c) { Op::approximation_scale(c); })
+    op.approximation_scale = &Op::approximation_scale;
   op.infer = &Op::infer;
+  if constexpr (requires(const Call& c) { Op::output_dtype(c, 0); }) op.output_dtype = &Op::output_dtype;
   if constexpr (requires(Frame<double>& f) { Op::forward(f); }) {
     op.kernels.f64 = &Op::template forward<double>;
     op.kernels.quad = &Op::template forward<Quad>;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace opdiff {
 namespace {
@@ -79,6 +80,25 @@ Shape SampleContext::shape(int min_rank, int max_rank, std::int64_t max_extent) 
   Shape shape(static_cast<std::size_t>(rng_.integer(min_rank, max_rank)));
   for (auto& dimension : shape) dimension = extent(1, max_extent);
   return shape;
+}
+
+Shape SampleContext::shape_or_empty(int min_rank, int max_rank, std::int64_t max_extent) {
+  Shape result = shape(min_rank, max_rank, max_extent);
+  if (!result.empty() && rng_.chance(0.02))
+    result[static_cast<std::size_t>(rng_.integer(0, static_cast<std::int64_t>(result.size()) - 1))] = 0;
+  return result;
+}
+
+Tensor SampleContext::elements(const Shape& shape) {
+  Tensor result = tensor(shape);
+  if (!is_float(dtype_) || !rng_.chance(0.03)) return result;
+  static constexpr double kNonFinite[] = {std::numeric_limits<double>::quiet_NaN(),
+                                          std::numeric_limits<double>::infinity(),
+                                          -std::numeric_limits<double>::infinity()};
+  std::vector<double> values = result.to_doubles();
+  for (double& v : values)
+    if (rng_.chance(1.0 / 3)) v = rng_.pick(kNonFinite);
+  return Tensor::from_doubles(dtype_, shape, values);
 }
 
 Tensor SampleContext::tensor(DType dtype, const Shape& shape) {

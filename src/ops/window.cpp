@@ -5,6 +5,9 @@
 namespace opdiff {
 namespace {
 
+// Keeps every product of two of these numbers within 64 bits.
+constexpr std::int64_t kLargest = std::int64_t{1} << 30;
+
 Expected<Shape> spatial_attribute(const Call& call, const std::string& name, std::size_t rank, std::int64_t otherwise,
                                   std::int64_t least) {
   Shape values = call.integers(name, Shape(rank, otherwise));
@@ -14,6 +17,8 @@ Expected<Shape> spatial_attribute(const Call& call, const std::string& name, std
   for (const std::int64_t v : values)
     if (v < least)
       return make_error("attribute '{}' is {}, each value must be at least {}", name, to_string(values), least);
+    else if (v > kLargest)
+      return make_error("attribute '{}' is {}, values above 2^30 are not supported", name, to_string(values));
   return values;
 }
 
@@ -28,7 +33,9 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     return make_error("attribute 'kernel_shape' is {}, expected {} values for {} spatial dimensions", to_string(kernel),
                       rank, rank);
   for (const std::int64_t k : kernel)
-    if (k < 1) return make_error("attribute 'kernel_shape' is {}, each value must be at least 1", to_string(kernel));
+    if (k < 1 || k > kLargest)
+      return make_error("attribute 'kernel_shape' is {}, each value must be at least 1 and at most 2^30",
+                        to_string(kernel));
   OPDIFF_TRY(w.strides, spatial_attribute(call, "strides", rank, 1, 1));
   OPDIFF_TRY(w.dilations, spatial_attribute(call, "dilations", rank, 1, 1));
   const std::string auto_pad = call.text("auto_pad", "NOTSET");
@@ -43,8 +50,8 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     if (pads.size() != 2 * rank)
       return make_error("attribute 'pads' is {}, expected {} values (begins, then ends)", to_string(pads), 2 * rank);
     for (const std::int64_t p : pads)
-      if (p < 0 || p > (std::int64_t{1} << 30))
-        return make_error("attribute 'pads' is {}, values must not be negative", to_string(pads));
+      if (p < 0 || p > kLargest)
+        return make_error("attribute 'pads' is {}, values must not be negative nor above 2^30", to_string(pads));
     std::copy_n(pads.begin(), rank, w.pads_begin.begin());
     std::copy_n(pads.begin() + static_cast<std::ptrdiff_t>(rank), rank, w.pads_end.begin());
   }

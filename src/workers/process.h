@@ -37,7 +37,7 @@ class WorkerProcess {
 
   // Sends a frame and waits for one. On failure (outcome `crash`, `timeout` or `out-of-memory`) the process group has
   // been killed and reaped.
-  tl::expected<Frame, Outcome> exchange(Frame request, const Limits& limits);
+  tl::expected<WireFrame, Outcome> exchange(WireFrame request, const Limits& limits);
 
   // Kills the group and says why: what the caller found wrong (or, of a process that has ended by itself, how, if
   // `prefer_ending`) and the end of its log.

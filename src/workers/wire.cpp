@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kDescriptorsSeen = 8;  // room for more than the one allowed, so that the rest can be closed
 
+
 }  // namespace
 
 void FileDescriptor::reset(int value) {
@@ -48,13 +49,12 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
   if (offset < 0 || offset % static_cast<std::int64_t>(kArenaAlignment) != 0) {
     return make_error("offset {} is no multiple of {}", offset, kArenaAlignment);
   }
-  struct stat status{};
+  struct stat status {};
   if (!arena || fstat(arena.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return make_error("no shared memory came with it");
   }
   // A sparse file could claim any size: what is allocated counts (512-byte blocks, whole pages).
-  const auto size =
-      std::min(static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks) * 512);
+  const auto size = std::min(static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks) * 512);
   if (static_cast<std::uint64_t>(offset) > size || bytes > size - static_cast<std::uint64_t>(offset)) {
     return make_error("{} bytes at offset {} do not lie in shared memory of {} bytes", bytes, offset, size);
   }
@@ -70,7 +70,7 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
   return tensor;
 }
 
-FrameWriter::FrameWriter(Frame frame) : arena_(std::move(frame.arena)) {
+FrameWriter::FrameWriter(WireFrame frame) : arena_(std::move(frame.arena)) {
   const auto length = static_cast<std::uint32_t>(frame.body.size());
   bytes_.reserve(frame.body.size() + 4);
   for (int byte = 0; byte < 4; ++byte) bytes_ += static_cast<char>(length >> (8 * byte) & 0xFF);

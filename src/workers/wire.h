@@ -35,8 +35,8 @@ class FileDescriptor {
   int value_ = -1;
 };
 
-struct Frame {
-  std::string body;      // JSON
+struct WireFrame {
+  std::string body;  // JSON
   FileDescriptor arena;  // none when the frame carries no tensors
 };
 
@@ -48,7 +48,7 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
 
 class FrameWriter {
  public:
-  explicit FrameWriter(Frame frame);
+  explicit FrameWriter(WireFrame frame);
   // Writes what the socket takes now: true when the frame has gone out, an error when the peer is gone.
   Expected<bool> step(int socket);
   bool done() const { return sent_ == bytes_.size(); }
@@ -65,10 +65,10 @@ class FrameReader {
   // true) or broke the rules.
   Expected<bool> step(int socket);
   bool closed() const { return closed_; }
-  Frame take() { return std::move(frame_); }
+  WireFrame take() { return std::move(frame_); }
 
  private:
-  Frame frame_;
+  WireFrame frame_;
   char header_[4] = {};
   std::size_t received_ = 0;  // header included
   std::size_t length_ = 0;

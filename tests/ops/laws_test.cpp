@@ -40,8 +40,7 @@ TEST_P(Laws, ShapeRuleAgreesWithForward) {
       const std::vector<const Tensor*> inputs = sample.pointers();
       const Call call(sample.node, sample.opset, inputs);
       const auto types = infer_call(op(), call);
-      ASSERT_TRUE(types.has_value()) << types.error().message << " case " << index << " " << dtype_name(dtype)
-                                     << " opset " << sample.opset;
+      ASSERT_TRUE(types.has_value()) << types.error().message << " case " << index << " " << dtype_name(dtype) << " opset " << sample.opset;
       const std::vector<Tensor> outputs = values(op(), call);
       ASSERT_EQ(outputs.size(), types->size());
       for (std::size_t k = 0; k < outputs.size(); ++k) {
@@ -79,8 +78,7 @@ TEST_P(Laws, WrongUseIsRefusedByName) {
     const auto types = infer_call(op(), Call(sample.node, sample.opset, inputs));
     ASSERT_FALSE(types.has_value()) << "accepted, although: " << sample.note;
     EXPECT_EQ(types.error().message.find(op().name), 0u) << types.error().message;
-    EXPECT_NE(types.error().message.find(sample.note), std::string::npos)
-        << types.error().message << " should mention " << sample.note;
+    EXPECT_NE(types.error().message.find(sample.note), std::string::npos) << types.error().message << " should mention " << sample.note;
   }
 }
 

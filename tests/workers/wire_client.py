@@ -7,6 +7,7 @@
 Tensors are numpy arrays; bfloat16 ones are Bfloat16 (numpy has no such dtype)."""
 
 import array
+import fcntl
 import json
 import mmap
 import os
@@ -18,7 +19,6 @@ import numpy as np
 
 SEALS = 0x0001 | 0x0002 | 0x0004 | 0x0008  # seal, shrink, grow, write
 F_ADD_SEALS = 1033
-F_GET_SEALS = 1034
 
 NAMES = {"float64": "double", "float32": "float", "float16": "float16", "bool": "bool"}
 NAMES.update({f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)})
@@ -60,7 +60,6 @@ class Arena:
         return described
 
     def descriptor(self):
-        import fcntl
         fd = os.memfd_create("arena", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         for offset, data in self.parts:
             os.pwrite(fd, data, offset)
@@ -155,10 +154,8 @@ class Worker:
 
     @staticmethod
     def tensors(described, descriptors):
-        import fcntl
         assert len(descriptors) == 1, "outputs come with exactly one arena"
         fd = descriptors[0]
-        assert fcntl.fcntl(fd, F_GET_SEALS) & 0x000E == 0x000E, "the arena is not sealed"
         size = os.fstat(fd).st_size
         tensors = {}
         with mmap.mmap(fd, size, prot=mmap.PROT_READ) as data:

@@ -205,9 +205,11 @@ void cast(NodeBuilder& builder) {
   const Value& x = builder.input(0);
   const auto to = names.find(builder.node().integer("to", 0));
   if (to == names.end()) throw sdk::Unsupported("attribute 'to' is " + std::to_string(builder.node().integer("to", 0)));
-  if (!is_floating(x.dtype) || !is_floating(to->second)) {
+  // A reorder converts integers to float as ONNX does; to integers it rounds where ONNX truncates.
+  const bool from_integer = !is_floating(x.dtype) && data_type(x.dtype) && to->second == "float";
+  if (!from_integer && (!is_floating(x.dtype) || !is_floating(to->second))) {
     throw sdk::Unsupported("from " + x.dtype + " to " + to->second +
-                           ": oneDNN's reorder rounds where ONNX truncates; it casts between float, float16, bfloat16");
+                           ": oneDNN casts between float, float16 and bfloat16, and from int32, int8, uint8 to float");
   }
   if (builder.is_empty(0, to->second, x.shape)) return;
   if (x.dtype != "float" && to->second != "float") {  // float holds both: one rounding, as in a direct cast

@@ -1,0 +1,79 @@
+#include "ops/op.h"
+#include "ops/rows.h"
+
+namespace opdiff::operators {
+namespace {
+
+struct LogSoftmax {
+  static constexpr std::string_view kName = "LogSoftmax";
+  static constexpr std::string_view kDocumentation = R"(Y = X - max X - log(sum exp(X - max X)), along `axis`
+
+From opset 13 along one axis (default -1); before, over all axes from `axis` (default 1) on, flattened. The maximum must be subtracted:
+without it exp overflows, and log(Softmax(X)) is minus infinity in the tail: no rung explains either. Frameworks subtract the maximum
+and the logarithm one after the other, or their sum at once.)";
+
+  static std::vector<AttributeSpec> attributes() {
+    return {{"axis", AttributeKind::integer, "in [-rank, rank); default -1, before opset 13 default 1"}};
+  }
+  static std::vector<std::string_view> formulas() { return {"x - m - log(sum)", "x - (m + log(sum))"}; }
+
+  static Expected<Types> infer(const Call& call) {
+    if (const auto axis = row_axis(call); !axis) return make_error("attribute 'axis': {}", axis.error().message);
+    return Types{{call.dtype(0), call.shape(0)}};
+  }
+
+  template <class T>
+  static void forward(Frame<T>& frame) {
+    const Rows rows = rows_of(frame.call());
+    const auto x = frame.input(0);
+    const auto y = frame.output(0, frame.call().shape(0));
+    if (rows.length == 0) return;
+    for (std::int64_t o = 0; o < rows.outer; ++o)
+      for (std::int64_t i = 0; i < rows.inner; ++i) {
+        const auto at = [&](std::int64_t k) {
+          return static_cast<std::size_t>((o * rows.length + k) * rows.inner + i);
+        };
+        auto largest = x[at(0)];
+        for (std::int64_t k = 1; k < rows.length; ++k) largest = maximum(largest, x[at(k)]);
+        Sum<T> sum;
+        for (std::int64_t k = 0; k < rows.length; ++k) {
+          y[at(k)] = T(x[at(k)]) - T(largest);
+          sum.add(exp(y[at(k)]));
+        }
+        const T logarithm = log(sum.result());
+        const T both = T(largest) + logarithm;
+        for (std::int64_t k = 0; k < rows.length; ++k)
+          y[at(k)] = frame.formula() == 0 ? y[at(k)] - logarithm : T(x[at(k)]) - both;
+      }
+  }
+
+  static std::vector<int> group_axes(const Call& call, int) { return row_group_axes(call); }
+
+  static Sample sample(SampleContext& c) {
+    Shape shape = c.shape_or_empty(1, 5, 9);
+    if (c.rng().chance(0.3)) shape.back() = c.extent(1, 300);
+    Sample s = c.make(kName, {c.tensor(shape)});
+    const auto rank = static_cast<std::int64_t>(shape.size());
+    if (c.rng().chance(0.7) || (s.opset < 13 && rank < 2))
+      s.node.attributes["axis"] = c.rng().integer(s.opset < 11 ? 0 : -rank, rank - 1);
+    return s;
+  }
+
+  static std::vector<Sample> refused() {
+    const Tensor x = Tensor::zeros(DType::f32, {2, 3});
+    return {refused_sample(kName, {x}, {{"axis", std::int64_t{2}}}, "axis"),
+            refused_sample(kName, {x}, {{"axis", std::int64_t{-3}}}, "axis"),
+            refused_sample(kName, {x}, {{"axes", std::int64_t{0}}}, "axes"),
+            refused_sample(kName, {Tensor::zeros(DType::f32, {})}, {}, "axis"),
+            refused_sample(kName, {Tensor::zeros(DType::i32, {2})}, {}, "type")};
+  }
+};
+
+}  // namespace
+
+const MetaOperator& log_softmax() {
+  static const MetaOperator op = describe<LogSoftmax>();
+  return op;
+}
+
+}  // namespace opdiff::operators

@@ -1,0 +1,201 @@
+#include <limits>
+
+#include "numerics/parallel.h"
+#include "ops/pool.h"
+
+namespace opdiff::operators {
+namespace {
+
+// The least number of a type: what a maximum starts from.
+double least(DType dtype, bool infinite) {
+  if (dtype == DType::i8) return -128;
+  if (dtype == DType::u8) return 0;
+  return infinite ? -kInfinity : -format_of(dtype).max_finite();
+}
+
+struct MaxPool {
+  static constexpr std::string_view kName = "MaxPool";
+  static constexpr std::string_view kDocumentation =
+      R"(Y[n, c, o] = max over k of X[n, c, o s - p + k d], over the positions inside X
+
+X [N, C, spatial...], 1 to 3 spatial dimensions. Padding never wins, not even over negative infinity; a window wholly in the padding is
+unspecified. Indices (optional) is the position of the maximum in the whole of X, flat: row-major, or with storage_order = 1 column-major
+within each plane; among equal maxima any one is right, an index is judged by the value it points to. NaN in a window: it propagates (here,
+torch), or is ignored (onnxruntime), or counts only as a window's first element (ONNX's reference): conventions, as ONNX says nothing.
+Sizes, ceil_mode and auto_pad as for AveragePool.)";
+  static constexpr Arity kOutputs{1, 2};
+  static constexpr TypeSet kTypes = kFloatTypes | type_bit(DType::i8) | type_bit(DType::u8);
+  static constexpr bool kIntegers = true;
+
+  static std::vector<AttributeSpec> attributes() {
+    return {{"auto_pad", AttributeKind::text, "NOTSET (default), VALID, SAME_UPPER, SAME_LOWER"},
+            {"ceil_mode", AttributeKind::integer, "1: round the output size up; default 0", 10},
+            {"dilations", AttributeKind::integers, "one per spatial dimension, at least 1; default 1", 10},
+            {"kernel_shape", AttributeKind::integers, "required, at least 1 each"},
+            {"pads", AttributeKind::integers, "begins, then ends; default 0"},
+            {"storage_order", AttributeKind::integer, "of Indices: 0 row-major (default), 1 column-major", 8},
+            {"strides", AttributeKind::integers, "one per spatial dimension, at least 1; default 1"}};
+  }
+
+  static Expected<Types> infer(const Call& call) {
+    const DType dtype = call.dtype(0);
+    const int since = dtype == DType::bf16 ? 22 : is_float(dtype) ? 1 : 12;
+    if (call.opset() < since)
+      return make_error("X has type {}, which the operator takes from opset {} on (opset {})", dtype_name(dtype), since,
+                        call.opset());
+    if (call.wants(1) && call.opset() < 8)
+      return make_error("output Indices exists from opset 8 on (opset {})", call.opset());
+    if (const std::int64_t order = call.integer("storage_order", 0); order != 0 && order != 1)
+      return make_error("attribute 'storage_order' is {}, expected 0 or 1", order);
+    OPDIFF_TRY(const Window window, pool_window(call));
+    Types types{{dtype, pool_shape(call, window)}};
+    if (call.wants(1)) types.push_back({DType::i64, types[0].shape});
+    return types;
+  }
+
+  template <class T>
+  static void forward(Frame<T>& frame) {
+    const Call& call = frame.call();
+    const Window window = *pool_window(call);
+    const std::int64_t plane = element_count(window.input), outputs = window.output_size();
+    const auto y = frame.output(0, pool_shape(call, window));
+    const auto x = frame.input(0);
+    using Exact = typename Frame<T>::Exact;
+    const auto nothing = static_cast<Exact>(least(call.dtype(0), true));
+    parallel_for(call.shape(0)[0] * call.shape(0)[1], [&](std::int64_t p) {
+      const Exact* source = x.data() + p * plane;
+      for (std::int64_t o = 0; o < outputs; ++o) {
+        Exact largest = nothing;
+        patch_at(window, o).visit([&](std::int64_t i) { largest = maximum(largest, source[i]); });
+        y[static_cast<std::size_t>(p * outputs + o)] = T(largest);
+      }
+    });
+  }
+
+  // Index of the maximum of output element `index` in X, row-major; -1 where the window is empty.
+  static std::int64_t position_of(const Call& call, const Window& window, std::int64_t index) {
+    const Tensor& x = *call.tensor(0);
+    const std::int64_t first = index / window.output_size() * element_count(window.input);
+    std::int64_t best = -1;
+    patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
+      if (best < 0 || x.at(first + i) > x.at(best) || (x.at(first + i) != x.at(first + i) && x.at(best) == x.at(best)))
+        best = first + i;
+    });
+    return best;
+  }
+
+  // Row-major position in a plane -> the number that storage_order = 1 gives it.
+  static std::int64_t column_major(const Window& window, std::int64_t position) {
+    const Shape at = unravel(position, window.input);
+    std::int64_t result = 0, scale = 1;
+    for (std::size_t d = 0; d < at.size(); ++d) {
+      result += at[d] * scale;
+      scale *= window.input[d];
+    }
+    return result;
+  }
+
+  static Tensor integer_output(const Call& call, int) {
+    const Window window = *pool_window(call);
+    const Shape shape = pool_shape(call, window);
+    const std::int64_t plane = element_count(window.input);
+    const bool columns = call.integer("storage_order", 0) == 1;
+    std::vector<std::int64_t> indices(static_cast<std::size_t>(element_count(shape)));
+    for (std::size_t i = 0; i < indices.size(); ++i) {
+      const std::int64_t best = position_of(call, window, static_cast<std::int64_t>(i));
+      indices[i] = columns && best >= 0 ? best / plane * plane + column_major(window, best % plane) : best;
+    }
+    return Tensor::from_int64s(DType::i64, shape, indices);
+  }
+
+  // Any position of the window that holds its maximum; with NaN in the window, also one of the largest number.
+  static bool accepts_integer(const Call& call, int, std::int64_t index, std::int64_t value) {
+    const Tensor& x = *call.tensor(0);
+    const Window window = *pool_window(call);
+    const std::int64_t plane = element_count(window.input), p = index / window.output_size();
+    if (value < p * plane || value >= (p + 1) * plane) return false;
+    std::int64_t rest = value - p * plane, position[3] = {0, 0, 0}, flat = 0;
+    const std::size_t rank = window.input.size(), pad = 3 - rank;
+    const bool columns = call.integer("storage_order", 0) == 1;
+    for (std::size_t k = 0; k < rank; ++k) {
+      const std::size_t d = columns ? k : rank - 1 - k;
+      position[pad + d] = rest % window.input[d];
+      rest /= window.input[d];
+    }
+    for (std::size_t d = 0; d < rank; ++d) flat = flat * window.input[d] + position[pad + d];
+    const Patch patch = patch_at(window, index % window.output_size());
+    if (!patch.contains(position)) return false;
+    const double pointed = x.at(p * plane + flat);
+    if (pointed != pointed) return true;
+    bool largest = true;
+    patch.visit([&](std::int64_t i) { largest = largest && !(x.at(p * plane + i) > pointed); });
+    return largest;
+  }
+
+  static std::vector<bool> unspecified(const Call& call, int) { return windows_in_padding(call); }
+
+  static std::vector<Convention> conventions(const Call& call) {
+    const Tensor& x = *call.tensor(0);
+    bool any = false;
+    for (std::int64_t i = 0; is_float(x.dtype()) && i < x.size() && !any; ++i) any = x.at(i) != x.at(i);
+    if (!any) return {};
+    const Window window = *pool_window(call);
+    const Shape shape = pool_shape(call, window);
+    const std::int64_t plane = element_count(window.input);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto ignoring = [&](std::string name, double only_nan, bool first_counts) {
+      std::vector<double> y(static_cast<std::size_t>(element_count(shape)));
+      for (std::size_t o = 0; o < y.size(); ++o) {
+        const auto index = static_cast<std::int64_t>(o);
+        bool fresh = true, found = false;
+        double largest = only_nan;
+        patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
+          const double v = x.at(index / window.output_size() * plane + i);
+          if (first_counts ? fresh || v > largest : v == v && (!found || v > largest)) largest = v;
+          found = found || v == v;
+          fresh = false;
+        });
+        y[o] = largest;
+      }
+      return Convention{std::move(name), {Tensor::from_doubles(x.dtype(), shape, y)}};
+    };
+    return {ignoring("NaN is ignored", nan, false),
+            ignoring("NaN is ignored, a window of NaN is -infinity", -kInfinity, false),
+            ignoring("NaN is ignored, a window of NaN is the lowest finite number", least(x.dtype(), false), false),
+            ignoring("NaN counts only as the first element of a window", nan, true)};
+  }
+
+  static Sample sample(SampleContext& c) {
+    Sample s = pool_sample(c, kName, 10, false);
+    if (s.opset >= 8 && c.rng().chance(0.3)) {
+      s.node.outputs.push_back("y1");
+      if (c.rng().chance(0.4)) s.node.attributes["storage_order"] = std::int64_t{c.rng().chance(0.7)};
+    }
+    return s;
+  }
+
+  static std::vector<Sample> refused() {
+    std::vector<Sample> samples = pool_refused(kName);
+    const Tensor x = Tensor::zeros(DType::f32, {1, 1, 4, 4});
+    const Shape kernel{2, 2};
+    samples.push_back(
+        refused_sample(kName, {x}, {{"kernel_shape", kernel}, {"storage_order", std::int64_t{2}}}, "storage_order"));
+    samples.push_back(refused_sample(kName, {x}, {{"kernel_shape", kernel}, {"count_include_pad", std::int64_t{1}}},
+                                     "count_include_pad"));
+    samples.push_back(
+        refused_sample(kName, {Tensor::zeros(DType::u8, {1, 1, 4, 4})}, {{"kernel_shape", kernel}}, "uint8", 11));
+    Sample indices = refused_sample(kName, {x}, {{"kernel_shape", kernel}}, "Indices", 7);
+    indices.node.outputs.push_back("y1");
+    samples.push_back(std::move(indices));
+    return samples;
+  }
+};
+
+}  // namespace
+
+const MetaOperator& max_pool() {
+  static const MetaOperator op = describe<MaxPool>();
+  return op;
+}
+
+}  // namespace opdiff::operators
