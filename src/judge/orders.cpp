@@ -79,11 +79,12 @@ double emulate(const Reduction& r, const NamedOrder& order, bool bias_first, con
   }
   for (std::size_t k = 0; k < r.a.size(); ++k) {
     const std::size_t index = order.visit.empty() ? k : order.visit[k];
-    a.push_back(r.a[index]);
+    // An accumulation that starts at the bias holds terms that are scaled already.
+    a.push_back(bias_first && r.factor != 1 ? round_to(r.a[index] * r.factor, format) : r.a[index]);
     if (!r.b.empty()) b.push_back(r.b[index]);
   }
   double y = sum_in_order(a, b, order.order, format);
-  if (r.factor != 1) y = round_to(y * r.factor, format);
+  if (r.factor != 1 && !bias_first) y = round_to(y * r.factor, format);
   if (r.has_bias && !bias_first) y = round_to(y + r.bias, format);
   return r.divisor == 1 ? y : round_to(y / r.divisor, format);
 }
