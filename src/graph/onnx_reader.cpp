@@ -20,7 +20,7 @@ std::string canonical_domain(const std::string& domain) { return domain == "ai.o
 
 class Reader {
  public:
-  explicit Reader(const std::filesystem::path& folder) : tensors_(folder) {}
+  Reader(const std::filesystem::path& folder, std::uint64_t file_bytes) : tensors_(folder, file_bytes) {}
   // Frees the model's parts as it goes.
   Expected<Graph> read_model(onnx::ModelProto& model);
 
@@ -271,12 +271,12 @@ Expected<Attribute> Reader::read_attribute(onnx::AttributeProto& proto) {
 Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& model_folder, std::string_view name) {
   if (bytes.empty()) return make_error("{}: the file is empty", name);
   if (bytes.size() > kMaxModelBytes)
-    return make_error("{}: has {} bytes, more than the {} that protobuf allows", name, bytes.size(), kMaxModelBytes);
+    return make_error("{}: has {} bytes, more than the {} that are supported", name, bytes.size(), kMaxModelBytes);
   // Protobuf itself refuses messages nested more than 100 deep, which bounds our recursion over subgraphs.
   onnx::ModelProto model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return make_error("{}: is not an ONNX model, or is truncated or damaged (the protobuf cannot be read)", name);
-  auto graph = Reader(model_folder).read_model(model);
+  auto graph = Reader(model_folder, bytes.size()).read_model(model);
   if (!graph) return with_context(name, graph.error());
   return graph;
 }

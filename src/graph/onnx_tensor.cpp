@@ -161,9 +161,11 @@ Expected<Tensor> TensorReader::read(const onnx::TensorProto& proto) {
     OPDIFF_TRY(part, locate_external(proto, bytes));
   }
 
-  if (bytes > bytes_left_)
-    return make_error("takes {} bytes; the tensors of a model may take {} together", bytes, kMaxModelBytes);
-  bytes_left_ -= bytes;
+  if (is_external || !is_raw) {
+    if (bytes > bytes_left_)
+      return make_error("takes {} bytes; a model may take {} with all its tensors", bytes, kMaxModelBytes);
+    bytes_left_ -= bytes;
+  }
   Tensor tensor = Tensor::zeros(dtype, shape);
   if (is_external) {
     auto* destination = reinterpret_cast<char*>(tensor.mutable_bytes().data());

@@ -12,13 +12,19 @@ class TensorProto;
 
 namespace opdiff {
 
-// What one model's tensors may take together: protobuf cannot write a message of 2 GiB or more, and a small
-// file must not make us allocate without end by naming the same external bytes again and again.
-inline constexpr std::uint64_t kMaxModelBytes = (std::uint64_t{1} << 31) - 1;
+// Protobuf cannot write a message of 2 GiB or more.
+inline constexpr std::uint64_t kMaxProtobufBytes = (std::uint64_t{1} << 31) - 1;
+// What one model may take, its external data included: it must still be writable with longer names (isolated nodes),
+// and all names fit into the 64 MB of a wire frame. Nor can a small file make us allocate without end by naming the
+// same external bytes again and again.
+inline constexpr std::uint64_t kMaxModelBytes = kMaxProtobufBytes - (std::uint64_t{64} << 20);
 
 class TensorReader {
  public:
-  explicit TensorReader(std::filesystem::path model_folder) : folder_(std::move(model_folder)) {}
+  TensorReader(std::filesystem::path model_folder, std::uint64_t model_file_bytes)
+      : folder_(std::move(model_folder)), bytes_left_(kMaxModelBytes - model_file_bytes) {
+    OPDIFF_CHECK(model_file_bytes <= kMaxModelBytes);
+  }
   // The error does not name the tensor: the caller does.
   Expected<Tensor> read(const onnx::TensorProto& proto);
 
@@ -31,7 +37,7 @@ class TensorReader {
   Expected<FilePart> locate_external(const onnx::TensorProto& proto, std::uint64_t bytes) const;
 
   std::filesystem::path folder_;
-  std::uint64_t bytes_left_ = kMaxModelBytes;
+  std::uint64_t bytes_left_;  // for tensors that are not in the file as raw bytes
 };
 
 // As raw_data.

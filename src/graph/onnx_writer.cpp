@@ -113,7 +113,7 @@ std::string write_onnx(const Graph& graph) {
     opset->set_version(version);
   }
   write_graph(graph, true, model.mutable_graph());
-  OPDIFF_CHECK(model.ByteSizeLong() <= kMaxModelBytes);
+  OPDIFF_CHECK(model.ByteSizeLong() <= kMaxProtobufBytes);
   std::string bytes;
   OPDIFF_CHECK(model.SerializeToString(&bytes));
   return bytes;

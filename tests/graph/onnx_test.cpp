@@ -336,6 +336,14 @@ TEST_F(ExternalData, BrokenReferences) {
   EXPECT_THAT(graph.error().message, HasSubstr("lie outside 'weights.bin'"));
 }
 
+// A sparse file of 3 GB costs nothing; its tensors would.
+TEST_F(ExternalData, TogetherWithinProtobufsLimit) {
+  fs::resize_file(folder_ / "model" / "weights.bin", std::uintmax_t{3} << 30);
+  const auto graph = read({{"location", "weights.bin"}}, [](auto& t) { t.set_dims(0, std::int64_t{300} << 20); });
+  ASSERT_FALSE(graph);
+  EXPECT_THAT(graph.error().message, HasSubstr("a model may take"));
+}
+
 TEST_F(ExternalData, NeedsAFolder) {
   auto model = small_proto();
   initialiser(model, "g")->set_data_location(onnx::TensorProto::EXTERNAL);
