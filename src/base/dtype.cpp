@@ -66,9 +66,7 @@ std::uint16_t to_bf16_bits(double x) {
   return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(rounded) >> 16);
 }
 
-double from_bf16_bits(std::uint16_t bits) {
-  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
-}
+double from_bf16_bits(std::uint16_t bits) { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 
 std::uint16_t to_f16_bits(double x) {
   if (std::isnan(x)) return 0x7E00;

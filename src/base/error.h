@@ -41,14 +41,14 @@ inline tl::unexpected<Error> with_context(std::string_view context, const Error&
 // OPDIFF_TRY(auto x, expression): x is the value of an Expected, or the enclosing function returns its error.
 #define OPDIFF_TRY(declaration, expression) \
   OPDIFF_TRY_INNER(OPDIFF_CONCAT(opdiff_try_, __LINE__), declaration, expression)
-#define OPDIFF_TRY_INNER(temporary, declaration, expression)            \
-  auto temporary = (expression);                                        \
+#define OPDIFF_TRY_INNER(temporary, declaration, expression)                 \
+  auto temporary = (expression);                                             \
   if (!temporary) return tl::unexpected<::opdiff::Error>(temporary.error()); \
   declaration = *std::move(temporary)
 
 // OPDIFF_RETURN_IF_ERROR(expression): for Expected<void>.
-#define OPDIFF_RETURN_IF_ERROR(expression)                                   \
-  do {                                                                       \
-    auto opdiff_result = (expression);                                       \
+#define OPDIFF_RETURN_IF_ERROR(expression)                                             \
+  do {                                                                                 \
+    auto opdiff_result = (expression);                                                 \
     if (!opdiff_result) return tl::unexpected<::opdiff::Error>(opdiff_result.error()); \
   } while (false)

@@ -53,8 +53,7 @@ Expected<std::uint64_t> read_at(const OpenFile& file, const std::filesystem::pat
                                 char* destination, std::uint64_t bytes) {
   std::uint64_t done = 0;
   while (done < bytes) {
-    const ssize_t got =
-        ::pread(file.fd.get(), destination + done, bytes - done, static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(file.fd.get(), destination + done, bytes - done, static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error(path, "read");
     if (got == 0) break;
@@ -78,8 +77,7 @@ Expected<void> write_all(int fd, const std::filesystem::path& path, std::string_
 Expected<std::string> read_file(const std::filesystem::path& path, std::uint64_t size_limit) {
   OPDIFF_TRY(const OpenFile file, open_regular(path));
   if (file.size > size_limit)
-    return make_error("{}: has {} bytes, more than the {} that are read", path.string(), file.size,
-                      size_limit);
+    return make_error("{}: has {} bytes, more than the {} that are read", path.string(), file.size, size_limit);
   OPDIFF_RETURN_IF_ERROR(check_fits_in_memory(file.size));
   std::string bytes(file.size, '\0');
   OPDIFF_TRY(const std::uint64_t got, read_at(file, path, 0, bytes.data(), bytes.size()));
@@ -91,8 +89,8 @@ Expected<void> read_file_part(const std::filesystem::path& path, std::uint64_t o
                               std::uint64_t bytes) {
   OPDIFF_TRY(const OpenFile file, open_regular(path));
   if (offset > file.size || bytes > file.size - offset)
-    return make_error("{}: {} bytes at offset {} lie outside the file of {} bytes", path.string(), bytes,
-                      offset, file.size);
+    return make_error("{}: {} bytes at offset {} lie outside the file of {} bytes", path.string(), bytes, offset,
+                      file.size);
   OPDIFF_TRY(const std::uint64_t got, read_at(file, path, offset, destination, bytes));
   if (got != bytes) return make_error("{}: became shorter while it was read", path.string());
   return {};
@@ -113,8 +111,7 @@ Expected<void> write_file_atomically(const std::filesystem::path& path,
     OPDIFF_RETURN_IF_ERROR(write(temporary));
     const FileDescriptor fd(::open(temporary.c_str(), O_RDONLY | O_CLOEXEC));
     if (fd.get() < 0 || ::fsync(fd.get()) != 0) return system_error(path, "flush");
-    if (::rename(temporary.c_str(), path.c_str()) != 0)
-      return system_error(path, "rename the finished file to");
+    if (::rename(temporary.c_str(), path.c_str()) != 0) return system_error(path, "rename the finished file to");
     return {};
   };
   auto result = finish();
@@ -133,8 +130,8 @@ Expected<void> write_file_atomically(const std::filesystem::path& path, std::str
 }
 
 Expected<void> check_fits_in_memory(std::uint64_t bytes) {
-  const auto memory = static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) *
-                      static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
+  const auto memory =
+      static_cast<std::uint64_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::uint64_t>(::sysconf(_SC_PAGE_SIZE));
   if (bytes > memory) return make_error("{} bytes are needed, this machine has {}", bytes, memory);
   return {};
 }

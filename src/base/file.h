@@ -25,9 +25,8 @@ Expected<std::uint64_t> regular_file_size(const std::filesystem::path& path);
 // Creates missing parent folders.
 Expected<void> write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 // The same for writers that need a path: `write` fills the temporary file, which is removed when it fails.
-Expected<void> write_file_atomically(
-    const std::filesystem::path& path,
-    const std::function<Expected<void>(const std::string& temporary)>& write);
+Expected<void> write_file_atomically(const std::filesystem::path& path,
+                                     const std::function<Expected<void>(const std::string& temporary)>& write);
 
 // An error when a value of so many bytes would not fit into this machine's memory. For sizes that a file
 // claims.

@@ -25,8 +25,7 @@ double round_to(double x, const Format& format, Rounding rounding) {
     case Rounding::nearest_away:
       if (rest >= 0.5) rounded += 1;
       break;
-    case Rounding::toward_zero:
-      break;
+    case Rounding::toward_zero: break;
   }
   double result = rounded * quantum;
   if (result > format.max_finite()) result = rounding == Rounding::toward_zero ? format.max_finite() : HUGE_VAL;

@@ -92,13 +92,11 @@ Expected<std::map<std::string, Tensor>> read_npz(const fs::path& path) {
   const zip_int64_t count = zip_get_num_entries(archive->get(), 0);
   for (zip_int64_t i = 0; i < count; ++i) {
     zip_stat_t stat;
-    if (zip_stat_index(archive->get(), static_cast<zip_uint64_t>(i), ZIP_FL_ENC_GUESS, &stat) != 0 ||
-        !stat.name)
+    if (zip_stat_index(archive->get(), static_cast<zip_uint64_t>(i), ZIP_FL_ENC_GUESS, &stat) != 0 || !stat.name)
       return make_error("{}: member {}: {}", path.string(), i, zip_strerror(archive->get()));
     std::string name = stat.name;
     if (!is_valid_utf8(name))
-      return make_error("{}: the name of member '{}' is not UTF-8", path.string(),
-                        replace_invalid_utf8(name));
+      return make_error("{}: the name of member '{}' is not UTF-8", path.string(), replace_invalid_utf8(name));
     if (!name.ends_with(kSuffix)) return make_error("{}: member '{}' is no .npy array", path.string(), name);
     name.resize(name.size() - kSuffix.size());
     auto tensor = read_member(archive->get(), stat, archive_bytes, memory);
@@ -134,8 +132,7 @@ Expected<void> write_npz(const fs::path& path, const std::map<std::string, Tenso
           {reinterpret_cast<zip_uint8_t*>(data), tensor.byte_size()}};
       zip_source_t* source = zip_source_buffer_fragment(zip, fragments, tensor.byte_size() > 0 ? 2 : 1, 0);
       const std::string member = name + std::string(kSuffix);
-      const zip_int64_t index =
-          source == nullptr ? -1 : zip_file_add(zip, member.c_str(), source, ZIP_FL_ENC_UTF_8);
+      const zip_int64_t index = source == nullptr ? -1 : zip_file_add(zip, member.c_str(), source, ZIP_FL_ENC_UTF_8);
       if (index < 0) {
         if (source != nullptr) zip_source_free(source);
         return make_error("{}: array '{}': {}", path.string(), name, zip_strerror(zip));

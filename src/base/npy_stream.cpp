@@ -27,10 +27,10 @@ Expected<void> parse_descr(std::string_view descr, Header& header) {
     std::string_view code;
     DType dtype;
   };
-  static constexpr Row kRows[] = {
-      {"f8", DType::f64}, {"f4", DType::f32}, {"f2", DType::f16},    {"V2", DType::bf16}, {"i1", DType::i8},
-      {"i2", DType::i16}, {"i4", DType::i32}, {"i8", DType::i64},    {"u1", DType::u8},   {"u2", DType::u16},
-      {"u4", DType::u32}, {"u8", DType::u64}, {"b1", DType::boolean}};
+  static constexpr Row kRows[] = {{"f8", DType::f64},    {"f4", DType::f32}, {"f2", DType::f16}, {"V2", DType::bf16},
+                                  {"i1", DType::i8},     {"i2", DType::i16}, {"i4", DType::i32}, {"i8", DType::i64},
+                                  {"u1", DType::u8},     {"u2", DType::u16}, {"u4", DType::u32}, {"u8", DType::u64},
+                                  {"b1", DType::boolean}};
   std::string_view code = descr;
   const bool has_order = !code.empty() && std::string_view("<>=|").find(code[0]) != std::string_view::npos;
   header.swap_bytes = !code.empty() && code[0] == '>';
@@ -68,8 +68,7 @@ class HeaderParser {
         OPDIFF_RETURN_IF_ERROR(parse_descr(descr, header));
       } else if (key == "fortran_order" && !std::exchange(has_order, true)) {
         header.fortran_order = take_word("True");
-        if (!header.fortran_order && !take_word("False"))
-          return damaged("'fortran_order' is neither True nor False");
+        if (!header.fortran_order && !take_word("False")) return damaged("'fortran_order' is neither True nor False");
       } else if (key == "shape" && !std::exchange(has_shape, true)) {
         OPDIFF_TRY(header.shape, shape());
       } else {
@@ -83,9 +82,7 @@ class HeaderParser {
   }
 
  private:
-  static tl::unexpected<Error> damaged(std::string_view what) {
-    return make_error("the header is damaged: {}", what);
-  }
+  static tl::unexpected<Error> damaged(std::string_view what) { return make_error("the header is damaged: {}", what); }
 
   // The next character that is no blank, '\0' at the end.
   char peek() {
@@ -165,18 +162,10 @@ Tensor from_fortran(const Tensor& tensor) {
     reorder_from_fortran<T>(tensor.as<T>(), tensor.shape(), result.mutable_as<T>());
   };
   switch (dtype_size(tensor.dtype())) {
-    case 1:
-      reorder(std::uint8_t{});
-      break;
-    case 2:
-      reorder(std::uint16_t{});
-      break;
-    case 4:
-      reorder(std::uint32_t{});
-      break;
-    default:
-      reorder(std::uint64_t{});
-      break;
+    case 1: reorder(std::uint8_t{}); break;
+    case 2: reorder(std::uint16_t{}); break;
+    case 4: reorder(std::uint32_t{}); break;
+    default: reorder(std::uint64_t{}); break;
   }
   return result;
 }
@@ -192,13 +181,11 @@ Expected<std::string> read_header_text(const ReadBytes& read, std::uint64_t& siz
   OPDIFF_TRY(const std::string start, next(8, "header"));
   if (!start.starts_with(kMagic)) return make_error("is not in .npy format");
   const int major = static_cast<unsigned char>(start[6]);
-  if (major < 1 || major > 3)
-    return make_error("has the .npy format version {}; 1 to 3 are supported", major);
+  if (major < 1 || major > 3) return make_error("has the .npy format version {}; 1 to 3 are supported", major);
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   OPDIFF_TRY(const std::string length_text, next(length_bytes, "header"));
   std::uint32_t length = 0;
-  for (std::size_t i = length_bytes; i-- > 0;)
-    length = length << 8 | static_cast<unsigned char>(length_text[i]);
+  for (std::size_t i = length_bytes; i-- > 0;) length = length << 8 | static_cast<unsigned char>(length_text[i]);
   if (length > kMaxHeaderBytes)
     return make_error("has a header of {} bytes; {} are supported", length, kMaxHeaderBytes);
   return next(length, "header");
@@ -212,16 +199,15 @@ Expected<Tensor> read_npy_stream(const ReadBytes& read, std::uint64_t size) {
   OPDIFF_TRY(const std::int64_t count, checked_element_count(header.shape));
   const std::uint64_t bytes = static_cast<std::uint64_t>(count) * dtype_size(header.dtype);
   if (bytes != size)
-    return make_error("has shape {}, so {} bytes of {}, but {} after its header", to_string(header.shape),
-                      bytes, dtype_name(header.dtype), size);
+    return make_error("has shape {}, so {} bytes of {}, but {} after its header", to_string(header.shape), bytes,
+                      dtype_name(header.dtype), size);
   OPDIFF_RETURN_IF_ERROR(check_fits_in_memory(bytes));
   Tensor tensor = Tensor::zeros(header.dtype, header.shape);
   const std::span<std::byte> data = tensor.mutable_bytes();
   OPDIFF_RETURN_IF_ERROR(read(reinterpret_cast<char*>(data.data()), bytes));
   const std::size_t width = dtype_size(header.dtype);
   if (header.swap_bytes)
-    for (std::size_t i = 0; i < data.size(); i += width)
-      std::reverse(data.begin() + i, data.begin() + i + width);
+    for (std::size_t i = 0; i < data.size(); i += width) std::reverse(data.begin() + i, data.begin() + i + width);
   if (header.dtype == DType::boolean)
     for (auto& value : tensor.mutable_as<std::uint8_t>()) value = value != 0;
   return header.fortran_order && header.shape.size() > 1 ? from_fortran(tensor) : tensor;
@@ -231,12 +217,8 @@ std::string npy_header(const Tensor& tensor) {
   std::string descr;
   const std::size_t width = dtype_size(tensor.dtype());
   switch (tensor.dtype()) {
-    case DType::bf16:
-      descr = "<V2";
-      break;
-    case DType::boolean:
-      descr = "|b1";
-      break;
+    case DType::bf16: descr = "<V2"; break;
+    case DType::boolean: descr = "|b1"; break;
     default: {
       const char kind = is_float(tensor.dtype()) ? 'f' : is_signed_integer(tensor.dtype()) ? 'i' : 'u';
       descr = fmt::format("{}{}{}", width == 1 ? '|' : '<', kind, width);

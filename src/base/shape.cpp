@@ -12,10 +12,12 @@ Expected<std::int64_t> checked_element_count(const Shape& shape) {
   bool empty = false;
   for (const std::int64_t dimension : shape) {
     if (dimension < 0) return make_error("shape {} has a negative dimension", to_string(shape));
-    if (dimension == 0) empty = true;
+    if (dimension == 0)
+      empty = true;
     else if (count > kLimit / dimension)
       return make_error("shape {} has more than 2^48 elements", to_string(shape));
-    else count *= dimension;
+    else
+      count *= dimension;
   }
   return empty ? 0 : count;
 }

@@ -104,8 +104,7 @@ double Tensor::at(std::int64_t index) const {
     case DType::f32: return as<float>()[i];
     case DType::f16: return from_f16_bits(as<std::uint16_t>()[i]);
     case DType::bf16: return from_bf16_bits(as<std::uint16_t>()[i]);
-    default:
-      return with_integer(dtype_, [&](auto zero) { return static_cast<double>(as<decltype(zero)>()[i]); });
+    default: return with_integer(dtype_, [&](auto zero) { return static_cast<double>(as<decltype(zero)>()[i]); });
   }
 }
 

@@ -20,9 +20,9 @@ using Attribute = std::variant<std::int64_t, float, std::string, Tensor, std::ve
                                std::vector<std::string>, std::shared_ptr<Graph>>;
 
 struct Node {
-  std::string id;      // its name if unique and non-empty, else its first output's name
-  std::string op;      // "Conv"
-  std::string domain;  // "" is ai.onnx
+  std::string id;                    // its name if unique and non-empty, else its first output's name
+  std::string op;                    // "Conv"
+  std::string domain;                // "" is ai.onnx
   std::vector<std::string> inputs;   // "" is an absent optional input
   std::vector<std::string> outputs;  // "" is an output nobody asked for
   std::map<std::string, Attribute> attributes;
@@ -44,9 +44,9 @@ struct Graph {
   std::string name;
   std::vector<Node> nodes;  // in topological order once validated
   std::map<std::string, Tensor> initialisers;
-  std::vector<ValueInfo> inputs;   // without initialisers
+  std::vector<ValueInfo> inputs;  // without initialisers
   std::vector<ValueInfo> outputs;
-  std::vector<ValueInfo> values;   // declared types of inner tensors
+  std::vector<ValueInfo> values;  // declared types of inner tensors
   int ir_version = 8;
   std::map<std::string, int> opsets = {{"", 17}};  // domain -> version
 

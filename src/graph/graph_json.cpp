@@ -18,8 +18,7 @@ constexpr int kMaxGraphDepth = 32;
 // ---- reading members, with the member's name in the error ----
 
 Expected<const json*> member(const json& object, const char* key) {
-  if (!object.is_object())
-    return make_error("expected an object with '{}', found {}", key, object.type_name());
+  if (!object.is_object()) return make_error("expected an object with '{}', found {}", key, object.type_name());
   const auto found = object.find(key);
   if (found == object.end()) return make_error("'{}' is missing", key);
   return &*found;
@@ -154,8 +153,7 @@ Expected<Graph> graph_at_depth(const json& object, Arena arena, int depth);
 
 Expected<Attribute> attribute_from_json(const json& object, Arena arena, int depth) {
   if (!object.is_object() || object.size() != 1)
-    return make_error("expected an object with one member that names the kind, found {}",
-                      object.dump().substr(0, 80));
+    return make_error("expected an object with one member that names the kind, found {}", object.dump().substr(0, 80));
   const std::string& kind = object.begin().key();
   const json& value = object.begin().value();
   if (kind == "int") return to_integer(value, "int").map([](auto v) { return Attribute(v); });
@@ -220,8 +218,8 @@ Expected<Graph> graph_at_depth(const json& object, Arena arena, int depth) {
   }
   OPDIFF_TRY(const json* initialisers, member(object, "initialisers"));
   OPDIFF_TRY(graph.initialisers, tensors_from_json(*initialisers, arena));
-  OPDIFF_TRY(graph.nodes, list_member(object, "nodes",
-                                      [&](const json& node) { return node_from_json(node, arena, depth); }));
+  OPDIFF_TRY(graph.nodes,
+             list_member(object, "nodes", [&](const json& node) { return node_from_json(node, arena, depth); }));
   return graph;
 }
 
@@ -252,18 +250,16 @@ Expected<std::pair<std::string, Tensor>> tensor_from_json(const json& object, Ar
   OPDIFF_TRY(std::string name, text_member(object, "name"));
   const auto tensor = [&]() -> Expected<Tensor> {
     OPDIFF_TRY(const DType dtype, dtype_member(object));
-    OPDIFF_TRY(const Shape shape,
-               list_member(object, "shape", [](const json& v) { return to_integer(v, "shape"); }));
+    OPDIFF_TRY(const Shape shape, list_member(object, "shape", [](const json& v) { return to_integer(v, "shape"); }));
     OPDIFF_TRY(const std::int64_t count, checked_element_count(shape));
     OPDIFF_TRY(const json* offset_value, member(object, "offset"));
     OPDIFF_TRY(const std::int64_t offset, to_integer(*offset_value, "offset"));
     const std::size_t bytes = static_cast<std::size_t>(count) * dtype_size(dtype);
     if (offset < 0 || offset % static_cast<std::int64_t>(kArenaAlignment) != 0)
       return make_error("offset {} is no multiple of {}", offset, kArenaAlignment);
-    if (static_cast<std::size_t>(offset) > arena.size() ||
-        bytes > arena.size() - static_cast<std::size_t>(offset))
-      return make_error("{}{} at offset {} ends outside the arena of {} bytes", dtype_name(dtype),
-                        to_string(shape), offset, arena.size());
+    if (static_cast<std::size_t>(offset) > arena.size() || bytes > arena.size() - static_cast<std::size_t>(offset))
+      return make_error("{}{} at offset {} ends outside the arena of {} bytes", dtype_name(dtype), to_string(shape),
+                        offset, arena.size());
     return Tensor::from_bytes(dtype, shape, arena.subspan(static_cast<std::size_t>(offset), bytes));
   }();
   if (!tensor) return with_context(fmt::format("tensor '{}'", name), tensor.error());
@@ -280,8 +276,7 @@ Expected<TensorMap> tensors_from_json(const json& list, Arena arena) {
   OPDIFF_TRY(auto pairs, list_of(list, "tensors", [&](const json& t) { return tensor_from_json(t, arena); }));
   TensorMap tensors;
   for (auto& [name, tensor] : pairs)
-    if (!tensors.emplace(name, std::move(tensor)).second)
-      return make_error("tensor '{}' is given twice", name);
+    if (!tensors.emplace(name, std::move(tensor)).second) return make_error("tensor '{}' is given twice", name);
   return tensors;
 }
 
@@ -296,8 +291,7 @@ json graph_to_json(const Graph& graph, ArenaBuilder& arena) {
   json nodes = json::array();
   for (const Node& node : graph.nodes) {
     json attributes = json::object();
-    for (const auto& [name, attribute] : node.attributes)
-      attributes[name] = attribute_to_json(name, attribute, arena);
+    for (const auto& [name, attribute] : node.attributes) attributes[name] = attribute_to_json(name, attribute, arena);
     nodes.push_back({{"id", node.id},
                      {"op", node.op},
                      {"domain", node.domain},
@@ -316,8 +310,6 @@ json graph_to_json(const Graph& graph, ArenaBuilder& arena) {
           {"nodes", std::move(nodes)}};
 }
 
-Expected<Graph> graph_from_json(const json& object, Arena arena) {
-  return graph_at_depth(object, arena, 0);
-}
+Expected<Graph> graph_from_json(const json& object, Arena arena) { return graph_at_depth(object, arena, 0); }
 
 }  // namespace opdiff

@@ -20,7 +20,6 @@ inline constexpr int kMaxOpset = 22;
 Expected<Graph> read_onnx(const std::filesystem::path& path);
 
 // `name` stands in front of every message. An empty folder: external data is an error.
-Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& model_folder,
-                           std::string_view name);
+Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& model_folder, std::string_view name);
 
 }  // namespace opdiff

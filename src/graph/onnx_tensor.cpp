@@ -15,12 +15,10 @@ namespace {
 Expected<DType> dtype_of(const onnx::TensorProto& proto) {
   // Values after bfloat16 are newer than the installed onnx-ml.proto.
   static constexpr const char* kNames[] = {
-      "undefined",      "float",    "uint8",        "int8",           "uint16",
-      "int16",          "int32",    "int64",        "string",         "bool",
-      "float16",        "double",   "uint32",       "uint64",         "complex64",
-      "complex128",     "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2",
-      "float8e5m2fnuz", "uint4",    "int4",         "float4e2m1",     "float8e8m0",
-      "uint2",          "int2"};
+      "undefined", "float",      "uint8",      "int8",         "uint16",         "int16",      "int32",
+      "int64",     "string",     "bool",       "float16",      "double",         "uint32",     "uint64",
+      "complex64", "complex128", "bfloat16",   "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+      "uint4",     "int4",       "float4e2m1", "float8e8m0",   "uint2",          "int2"};
   const int code = proto.data_type();
   if (const auto dtype = dtype_from_onnx_code(code)) return *dtype;
   if (code >= 0 && code < static_cast<int>(std::size(kNames)))
@@ -33,15 +31,14 @@ template <class T, class Field>
 Expected<void> copy_field(const Field& field, const char* field_name, Tensor& tensor) {
   auto out = tensor.mutable_as<T>();
   if (static_cast<std::size_t>(field.size()) != out.size())
-    return make_error("has shape {}, so {} elements, but {} in {}", to_string(tensor.shape()), out.size(),
-                      field.size(), field_name);
+    return make_error("has shape {}, so {} elements, but {} in {}", to_string(tensor.shape()), out.size(), field.size(),
+                      field_name);
   using Value = typename Field::value_type;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Value value = field.Get(static_cast<int>(i));
     if constexpr (std::is_integral_v<Value>) {
       if (!std::in_range<T>(value))
-        return make_error("element {} of {} is {}, which is no {}", i, field_name, value,
-                          dtype_name(tensor.dtype()));
+        return make_error("element {} of {} is {}, which is no {}", i, field_name, value, dtype_name(tensor.dtype()));
     }
     out[i] = static_cast<T>(value);
   }
@@ -50,29 +47,19 @@ Expected<void> copy_field(const Field& field, const char* field_name, Tensor& te
 
 Expected<void> copy_typed(const onnx::TensorProto& proto, Tensor& tensor) {
   switch (tensor.dtype()) {
-    case DType::f64:
-      return copy_field<double>(proto.double_data(), "double_data", tensor);
-    case DType::f32:
-      return copy_field<float>(proto.float_data(), "float_data", tensor);
-    case DType::i8:
-      return copy_field<std::int8_t>(proto.int32_data(), "int32_data", tensor);
-    case DType::i16:
-      return copy_field<std::int16_t>(proto.int32_data(), "int32_data", tensor);
-    case DType::i32:
-      return copy_field<std::int32_t>(proto.int32_data(), "int32_data", tensor);
-    case DType::i64:
-      return copy_field<std::int64_t>(proto.int64_data(), "int64_data", tensor);
-    case DType::u32:
-      return copy_field<std::uint32_t>(proto.uint64_data(), "uint64_data", tensor);
-    case DType::u64:
-      return copy_field<std::uint64_t>(proto.uint64_data(), "uint64_data", tensor);
+    case DType::f64: return copy_field<double>(proto.double_data(), "double_data", tensor);
+    case DType::f32: return copy_field<float>(proto.float_data(), "float_data", tensor);
+    case DType::i8: return copy_field<std::int8_t>(proto.int32_data(), "int32_data", tensor);
+    case DType::i16: return copy_field<std::int16_t>(proto.int32_data(), "int32_data", tensor);
+    case DType::i32: return copy_field<std::int32_t>(proto.int32_data(), "int32_data", tensor);
+    case DType::i64: return copy_field<std::int64_t>(proto.int64_data(), "int64_data", tensor);
+    case DType::u32: return copy_field<std::uint32_t>(proto.uint64_data(), "uint64_data", tensor);
+    case DType::u64: return copy_field<std::uint64_t>(proto.uint64_data(), "uint64_data", tensor);
     case DType::f16:
     case DType::bf16:
-    case DType::u16:
-      return copy_field<std::uint16_t>(proto.int32_data(), "int32_data", tensor);
+    case DType::u16: return copy_field<std::uint16_t>(proto.int32_data(), "int32_data", tensor);
     case DType::u8:
-    case DType::boolean:
-      return copy_field<std::uint8_t>(proto.int32_data(), "int32_data", tensor);
+    case DType::boolean: return copy_field<std::uint8_t>(proto.int32_data(), "int32_data", tensor);
   }
   return make_error("has an unknown dtype");
 }
@@ -86,15 +73,13 @@ Expected<std::uint64_t> parse_count(const std::string& key, const std::string& t
 }
 
 // folder/location, which must be a file inside the folder once symbolic links are followed.
-Expected<std::filesystem::path> external_path(const std::filesystem::path& folder,
-                                              const std::string& location) {
+Expected<std::filesystem::path> external_path(const std::filesystem::path& folder, const std::string& location) {
   namespace fs = std::filesystem;
   if (folder.empty()) return make_error("has external data, and there is no model folder to look in");
   if (location.empty() || location.find('\0') != std::string::npos)
     return make_error("external data: the location is empty or has a zero byte");
   if (fs::path(location).is_absolute())
-    return make_error("external data: location '{}' is absolute; it must be inside the model's folder",
-                      location);
+    return make_error("external data: location '{}' is absolute; it must be inside the model's folder", location);
   std::error_code error;
   const fs::path root = fs::canonical(folder, error);
   if (error) return make_error("external data: the model's folder cannot be opened: {}", error.message());
@@ -103,13 +88,11 @@ Expected<std::filesystem::path> external_path(const std::filesystem::path& folde
   const auto is_inside = [&root](const fs::path& path) {
     return std::mismatch(root.begin(), root.end(), path.begin(), path.end()).first == root.end();
   };
-  if (!is_inside(named))
-    return make_error("external data: location '{}' points outside the model's folder", location);
+  if (!is_inside(named)) return make_error("external data: location '{}' points outside the model's folder", location);
   const fs::path real = fs::canonical(root / location, error);
   if (error) return make_error("external data: cannot open '{}': {}", location, error.message());
   if (!is_inside(real))
-    return make_error("external data: location '{}' is a link that points outside the model's folder",
-                      location);
+    return make_error("external data: location '{}' is a link that points outside the model's folder", location);
   return real;
 }
 
@@ -133,8 +116,8 @@ Expected<TensorReader::FilePart> TensorReader::locate_external(const onnx::Tenso
   OPDIFF_TRY(part.path, external_path(folder_, location));
   OPDIFF_TRY(const std::uint64_t size, regular_file_size(part.path));
   if (part.offset > size || bytes > size - part.offset)
-    return make_error("external data: {} bytes at offset {} lie outside '{}', which has {} bytes", bytes,
-                      part.offset, location, size);
+    return make_error("external data: {} bytes at offset {} lie outside '{}', which has {} bytes", bytes, part.offset,
+                      location, size);
   return part;
 }
 
@@ -149,13 +132,12 @@ Expected<Tensor> TensorReader::read(const onnx::TensorProto& proto) {
   const bool is_external = proto.data_location() == onnx::TensorProto::EXTERNAL;
   const bool is_raw = proto.has_raw_data();
   if (is_raw && !is_external && proto.raw_data().size() != bytes)
-    return make_error("has shape {}, so {} bytes of {}, but {} in raw_data", to_string(shape), bytes,
-                      dtype_name(dtype), proto.raw_data().size());
+    return make_error("has shape {}, so {} bytes of {}, but {} in raw_data", to_string(shape), bytes, dtype_name(dtype),
+                      proto.raw_data().size());
   const auto fields = static_cast<std::uint64_t>(proto.float_data_size()) + proto.double_data_size() +
                       proto.int32_data_size() + proto.int64_data_size() + proto.uint64_data_size();
   if (!is_raw && !is_external && fields < static_cast<std::uint64_t>(count))
-    return make_error("has shape {}, so {} elements, but only {} are in the file", to_string(shape), count,
-                      fields);
+    return make_error("has shape {}, so {} elements, but only {} are in the file", to_string(shape), count, fields);
   FilePart part;
   if (is_external) {
     OPDIFF_TRY(part, locate_external(proto, bytes));

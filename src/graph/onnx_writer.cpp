@@ -85,9 +85,7 @@ void write_graph(const Graph& graph, bool is_main, onnx::GraphProto* proto) {
   proto->set_name(graph.name.empty() ? "graph" : graph.name);
   for (const auto& [name, tensor] : graph.initialisers) write_tensor(tensor, name, proto->add_initializer());
   // Types in subgraphs are optional; the reader takes f32 of unknown rank where none was declared.
-  const auto with_type = [is_main](const ValueInfo& info) {
-    return is_main || info.shape || info.dtype != DType::f32;
-  };
+  const auto with_type = [is_main](const ValueInfo& info) { return is_main || info.shape || info.dtype != DType::f32; };
   for (const auto& info : graph.inputs) write_value_info(info, with_type(info), proto->add_input());
   if (graph.ir_version < 4) {  // initialisers must be inputs too
     for (const auto& [name, tensor] : graph.initialisers) {

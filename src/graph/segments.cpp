@@ -56,8 +56,7 @@ Graph empty_like(const Graph& graph) {
 
 // The value of a tensor that never changes: an initialiser, or what a Constant node makes.
 std::optional<Tensor> fixed_value(const Graph& graph, const Uses& uses, const std::string& name) {
-  if (const auto found = graph.initialisers.find(name); found != graph.initialisers.end())
-    return found->second;
+  if (const auto found = graph.initialisers.find(name); found != graph.initialisers.end()) return found->second;
   const int producer = uses.producer(name);
   return producer < 0 ? std::nullopt : constant_value(node_at(graph, producer));
 }
@@ -74,9 +73,8 @@ std::vector<bool> membership(const Graph& graph, const std::vector<int>& nodes) 
 
 bool used_outside(const Uses& uses, const std::vector<bool>& member, const std::string& name) {
   const auto& consumers = uses.consumers(name);
-  return uses.is_graph_output(name) || std::any_of(consumers.begin(), consumers.end(), [&](int i) {
-           return !member[static_cast<std::size_t>(i)];
-         });
+  return uses.is_graph_output(name) ||
+         std::any_of(consumers.begin(), consumers.end(), [&](int i) { return !member[static_cast<std::size_t>(i)]; });
 }
 
 }  // namespace
@@ -92,8 +90,7 @@ Graph extract_subgraph(const Graph& graph, const std::vector<int>& nodes, const 
     result.nodes.push_back(node);
     for (const std::string& name : used_names(node)) {
       const int producer = uses.producer(name);
-      if ((producer >= 0 && member[static_cast<std::size_t>(producer)]) || !needed.insert(name).second)
-        continue;
+      if ((producer >= 0 && member[static_cast<std::size_t>(producer)]) || !needed.insert(name).second) continue;
       if (auto value = fixed_value(graph, uses, name))
         result.initialisers.emplace(name, *std::move(value));
       else
@@ -108,8 +105,7 @@ Graph extract_subgraph(const Graph& graph, const std::vector<int>& nodes, const 
         if (!name.empty() && is_output(name)) result.outputs.push_back(type_of.info(name, name));
   };
   add_outputs([&](const std::string& name) { return used_outside(uses, member, name); });
-  if (result.outputs.empty())
-    add_outputs([&](const std::string& name) { return uses.consumers(name).empty(); });
+  if (result.outputs.empty()) add_outputs([&](const std::string& name) { return uses.consumers(name).empty(); });
   for (const ValueInfo& info : graph.values)
     if (made.contains(info.name)) result.values.push_back(info);
   std::erase_if(result.values, [&](const ValueInfo& info) {
@@ -157,8 +153,7 @@ class Partition {
     for (int i = 0; i < static_cast<int>(done.size()); ++i) {
       if (done[static_cast<std::size_t>(i)] || labels_[static_cast<std::size_t>(i)] != label) continue;
       const auto& before = uses_.predecessors(i);
-      if (!std::all_of(before.begin(), before.end(),
-                       [&](int k) { return done[static_cast<std::size_t>(k)]; }))
+      if (!std::all_of(before.begin(), before.end(), [&](int k) { return done[static_cast<std::size_t>(k)]; }))
         continue;
       done[static_cast<std::size_t>(i)] = true;
       segment.push_back(i);
@@ -234,8 +229,7 @@ IsolatedNodes isolate_nodes(const Graph& graph, const std::vector<int>& nodes, c
   // Initialisers first: their names are taken.
   for (const int index : nodes)
     for (const std::string& name : used_names(node_at(graph, index)))
-      if (auto value = fixed_value(graph, uses, name))
-        result.graph.initialisers.emplace(name, *std::move(value));
+      if (auto value = fixed_value(graph, uses, name)) result.graph.initialisers.emplace(name, *std::move(value));
 
   for (const int index : nodes) {
     Node node = node_at(graph, index);

@@ -29,8 +29,7 @@ bool is_convex(const Graph& graph, const std::vector<int>& nodes);
 // other. Greedy: a segment takes all nodes of its label that can run; of all first labels the one that needs
 // the fewest segments is taken. Constant nodes have no label: they are in the segment of their first user
 // (extract_subgraph gives the others a copy).
-std::vector<std::vector<int>> partition_into_convex_segments(const Graph& graph,
-                                                             const std::vector<int>& label_of_node);
+std::vector<std::vector<int>> partition_into_convex_segments(const Graph& graph, const std::vector<int>& label_of_node);
 
 struct IsolatedNodes {
   Graph graph;  // node k is nodes[k] of the whole graph, with the same id

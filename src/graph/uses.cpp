@@ -101,9 +101,7 @@ const std::vector<int>& Uses::consumers(const std::string& name) const {
   return found == consumers_.end() ? kNone : found->second;
 }
 
-bool Uses::is_graph_output(const std::string& name) const {
-  return outputs_.contains(name);
-}
+bool Uses::is_graph_output(const std::string& name) const { return outputs_.contains(name); }
 
 std::optional<Tensor> constant_value(const Node& node) {
   if (node.op != "Constant" || !node.domain.empty() || node.attributes.size() != 1) return std::nullopt;

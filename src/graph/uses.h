@@ -26,9 +26,7 @@ class Uses {
   const std::vector<int>& consumers(const std::string& name) const;
   bool is_graph_output(const std::string& name) const;
   // Edges between nodes, ascending, each once.
-  const std::vector<int>& predecessors(int node) const {
-    return predecessors_[static_cast<std::size_t>(node)];
-  }
+  const std::vector<int>& predecessors(int node) const { return predecessors_[static_cast<std::size_t>(node)]; }
   const std::vector<int>& successors(int node) const { return successors_[static_cast<std::size_t>(node)]; }
 
  private:

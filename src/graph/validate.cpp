@@ -16,9 +16,7 @@ namespace {
 
 using Names = std::unordered_set<std::string>;
 
-std::string named(const Node& node) {
-  return fmt::format("node '{}' ({})", node.id, node.op);
-}
+std::string named(const Node& node) { return fmt::format("node '{}' ({})", node.id, node.op); }
 
 // Who makes each tensor; the error is a tensor that two make.
 Expected<void> check_single_producers(const Graph& graph) {
@@ -67,8 +65,7 @@ std::string describe_cycle(const Graph& graph, const Uses& uses, const std::vect
   while (std::find(path.begin(), path.end(), node) == path.end()) {
     path.push_back(node);
     const auto& before = uses.predecessors(node);
-    node = *std::find_if(before.begin(), before.end(),
-                         [&](int i) { return stuck[static_cast<std::size_t>(i)]; });
+    node = *std::find_if(before.begin(), before.end(), [&](int i) { return stuck[static_cast<std::size_t>(i)]; });
   }
   path.erase(path.begin(), std::find(path.begin(), path.end(), node));
   std::reverse(path.begin(), path.end());
@@ -93,8 +90,8 @@ Expected<void> validate_in_scope(Graph& graph, const Names& outer, bool is_main)
   for (Node& node : graph.nodes) {
     for (const std::string& name : node.inputs)
       if (!name.empty() && !known.contains(name))
-        return make_error("{}: input '{}' is made by no node and is neither an input nor an initialiser",
-                          named(node), name);
+        return make_error("{}: input '{}' is made by no node and is neither an input nor an initialiser", named(node),
+                          name);
     for (auto& [name, attribute] : node.attributes) {
       auto* subgraph = std::get_if<std::shared_ptr<Graph>>(&attribute);
       if (subgraph == nullptr) continue;
@@ -115,8 +112,7 @@ Expected<void> validate_in_scope(Graph& graph, const Names& outer, bool is_main)
   Names outputs;
   for (const ValueInfo& output : graph.outputs) {
     if (!known.contains(output.name))
-      return make_error("graph output '{}' is made by no node and is neither an input nor an initialiser",
-                        output.name);
+      return make_error("graph output '{}' is made by no node and is neither an input nor an initialiser", output.name);
     if (is_main && !outputs.insert(output.name).second)
       return make_error("graph output '{}' is declared twice", output.name);
   }
@@ -129,8 +125,8 @@ class Symbols {
   Expected<void> set(const std::string& symbol, std::int64_t value, const std::string& source) {
     const auto [entry, is_new] = values_.emplace(symbol, std::pair(value, source));
     if (!is_new && entry->second.first != value)
-      return make_error("dimension '{}' is {} by {}, but {} by {}", symbol, entry->second.first,
-                        entry->second.second, value, source);
+      return make_error("dimension '{}' is {} by {}, but {} by {}", symbol, entry->second.first, entry->second.second,
+                        value, source);
     return {};
   }
   void apply(std::vector<ValueInfo>& infos) const {
@@ -165,12 +161,10 @@ Expected<void> bind_input(ValueInfo& info, const Tensor& given, Symbols& symbols
 
 }  // namespace
 
-Expected<void> validate(Graph& graph) {
-  return validate_in_scope(graph, {}, true);
-}
+Expected<void> validate(Graph& graph) { return validate_in_scope(graph, {}, true); }
 
-Expected<void> bind_dimensions(Graph& graph, const std::map<std::string, std::int64_t>& dims,
-                               const TensorMap& inputs, bool all_inputs) {
+Expected<void> bind_dimensions(Graph& graph, const std::map<std::string, std::int64_t>& dims, const TensorMap& inputs,
+                               bool all_inputs) {
   std::vector<std::string> declared, missing;
   Names known_symbols;
   for (const ValueInfo& info : graph.inputs) {
@@ -193,8 +187,7 @@ Expected<void> bind_dimensions(Graph& graph, const std::map<std::string, std::in
   for (const auto& [symbol, value] : dims) {
     if (value < 0) return make_error("dimension '{}' cannot be {}", symbol, value);
     if (!known_symbols.contains(symbol))
-      return make_error("the model's inputs have no dimension '{}'; they are {}", symbol,
-                        fmt::join(declared, ", "));
+      return make_error("the model's inputs have no dimension '{}'; they are {}", symbol, fmt::join(declared, ", "));
     OPDIFF_RETURN_IF_ERROR(symbols.set(symbol, value, "--dim"));
   }
   for (ValueInfo& info : graph.inputs)
@@ -213,9 +206,8 @@ Expected<std::map<std::string, TensorType>> input_types(const Graph& graph) {
     Shape shape;
     for (const Dimension& dimension : *info.shape) {
       if (!dimension.value)
-        return make_error(
-            "input '{}' is {}: give the input itself{}", info.name, to_text(info),
-            dimension.symbol.empty() ? std::string() : fmt::format(" or --dim {}=N", dimension.symbol));
+        return make_error("input '{}' is {}: give the input itself{}", info.name, to_text(info),
+                          dimension.symbol.empty() ? std::string() : fmt::format(" or --dim {}=N", dimension.symbol));
       shape.push_back(*dimension.value);
     }
     types[info.name] = {info.dtype, std::move(shape)};

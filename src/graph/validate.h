@@ -16,8 +16,8 @@ Expected<void> validate(Graph& graph);
 // Sets unknown and symbolic dimensions of the graph's inputs from `inputs` and from `dims` (--dim batch=4),
 // and the same symbols in the other declared types. Errors name the input, what was expected and what was
 // given. `all_inputs` = false: inputs may be missing (they will be generated).
-Expected<void> bind_dimensions(Graph& graph, const std::map<std::string, std::int64_t>& dims,
-                               const TensorMap& inputs, bool all_inputs = true);
+Expected<void> bind_dimensions(Graph& graph, const std::map<std::string, std::int64_t>& dims, const TensorMap& inputs,
+                               bool all_inputs = true);
 
 // The types of the graph's inputs; an error while a dimension is not bound, which says how to bind it.
 Expected<std::map<std::string, TensorType>> input_types(const Graph& graph);

@@ -43,16 +43,14 @@ TEST_F(Files, LimitsAndKindsAreChecked) {
   ASSERT_TRUE(write_file_atomically(folder_ / "f", "1234"));
   EXPECT_THAT(read_file(folder_ / "f", 3).error().message, HasSubstr("has 4 bytes, more than the 3"));
   EXPECT_THAT(read_file(folder_, 3).error().message, HasSubstr("is a folder"));
-  EXPECT_THAT(read_file(folder_ / "absent", 3).error().message,
-              HasSubstr("absent: cannot open: No such file"));
+  EXPECT_THAT(read_file(folder_ / "absent", 3).error().message, HasSubstr("absent: cannot open: No such file"));
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(read_file(folder_ / "pipe", 3).error().message, HasSubstr("not a regular file"));
   EXPECT_THAT(read_file("/dev/zero", 3).error().message, HasSubstr("not a regular file"));
   char buffer[4];
   EXPECT_TRUE(read_file_part(folder_ / "f", 1, buffer, 3));
   EXPECT_EQ(std::string(buffer, 3), "234");
-  EXPECT_THAT(read_file_part(folder_ / "f", 2, buffer, 3).error().message,
-              HasSubstr("outside the file of 4 bytes"));
+  EXPECT_THAT(read_file_part(folder_ / "f", 2, buffer, 3).error().message, HasSubstr("outside the file of 4 bytes"));
   EXPECT_FALSE(read_file_part(folder_ / "f", ~std::uint64_t{0}, buffer, 3));
   EXPECT_FALSE(check_fits_in_memory(~std::uint64_t{0}));
   EXPECT_TRUE(check_fits_in_memory(1 << 20));
@@ -60,11 +58,10 @@ TEST_F(Files, LimitsAndKindsAreChecked) {
 
 TEST_F(Files, AFailedWriteLeavesNothingAndKeepsTheOld) {
   ASSERT_TRUE(write_file_atomically(folder_ / "f", "old"));
-  const auto result =
-      write_file_atomically(folder_ / "f", [](const std::string& temporary) -> Expected<void> {
-        EXPECT_TRUE(write_file_atomically(temporary, "half"));
-        return make_error("no");
-      });
+  const auto result = write_file_atomically(folder_ / "f", [](const std::string& temporary) -> Expected<void> {
+    EXPECT_TRUE(write_file_atomically(temporary, "half"));
+    return make_error("no");
+  });
   EXPECT_EQ(result.error().message, "no");
   EXPECT_EQ(*read_file(folder_ / "f", 100), "old");
   EXPECT_EQ(count(), 1);
@@ -80,8 +77,7 @@ TEST_F(Files, Sha256) {
 }
 
 TEST(Utf8, ValidAndInvalid) {
-  for (const char* text :
-       {"", "abc", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
+  for (const char* text : {"", "abc", "caf\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"}) {
     EXPECT_TRUE(is_valid_utf8(text)) << text;
     EXPECT_EQ(replace_invalid_utf8(text), text);
   }

@@ -28,9 +28,7 @@ class Npy : public testing::Test {
   }
   ~Npy() override { fs::remove_all(folder_); }
 
-  void write(const fs::path& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
+  void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
   // Runs a numpy script in the folder; nullopt where there is no numpy.
   std::optional<std::string> numpy(const std::string& script) {
     if (std::system("python3 -c 'import numpy' 2>/dev/null") != 0) return std::nullopt;
@@ -65,8 +63,8 @@ std::map<std::string, Tensor> one_of_each() {
   std::map<std::string, Tensor> tensors;
   for (int k = 0; k < kDTypeCount; ++k) {
     const auto dtype = static_cast<DType>(k);
-    tensors[std::string(dtype_name(dtype))] = Tensor::from_doubles(
-        dtype, {2, 3}, std::vector<double>{0, 1, 1, 0, dtype == DType::boolean ? 1. : 100., 1});
+    tensors[std::string(dtype_name(dtype))] =
+        Tensor::from_doubles(dtype, {2, 3}, std::vector<double>{0, 1, 1, 0, dtype == DType::boolean ? 1. : 100., 1});
   }
   tensors["scalar"] = Tensor::scalar_like(DType::f32, 0.5);
   tensors["vector"] = Tensor::zeros(DType::i64, {3});
@@ -189,8 +187,7 @@ TEST_F(Npy, RefusedKindsAreNamed) {
     return npy_message(header("{'descr': " + descr + ", 'fortran_order': False, 'shape': (1,), }") +
                        std::string(16, 0));
   };
-  EXPECT_THAT(with_descr("'<U3'"),
-              AllOf(HasSubstr("bad.npy: dtype '<U3' (strings)"), HasSubstr("not supported")));
+  EXPECT_THAT(with_descr("'<U3'"), AllOf(HasSubstr("bad.npy: dtype '<U3' (strings)"), HasSubstr("not supported")));
   EXPECT_THAT(with_descr("'|S3'"), HasSubstr("(strings)"));
   EXPECT_THAT(with_descr("'|O'"), HasSubstr("(Python objects)"));
   EXPECT_THAT(with_descr("'<c8'"), HasSubstr("(complex numbers)"));
@@ -212,8 +209,7 @@ TEST_F(Npy, BrokenFiles) {
   EXPECT_THAT(npy_message("PK\x03\x04 something"), HasSubstr("not in .npy format"));
 
   const auto with_shape = [this](const std::string& shape, char major = 1) {
-    return npy_message(header("{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n", major) +
-                       "1234");
+    return npy_message(header("{'descr': '<f4', 'fortran_order': False, 'shape': " + shape + ", }\n", major) + "1234");
   };
   EXPECT_EQ(with_shape("()"), "(read)");
   EXPECT_EQ(with_shape("(1L,)", 2), "(read)");
@@ -299,8 +295,7 @@ TEST_F(Npy, MutatedArchivesNeverCrash) {
     std::string bytes = rng.chance(0.5) ? stored : deflated;
     for (std::int64_t k = rng.integer(1, 4); k > 0; --k)
       bytes[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))] =
-          static_cast<char>(
-              rng.pick(std::vector<int>{0, 1, 0x7F, 0x80, 0xFF, static_cast<int>(rng.integer(0, 255))}));
+          static_cast<char>(rng.pick(std::vector<int>{0, 1, 0x7F, 0x80, 0xFF, static_cast<int>(rng.integer(0, 255))}));
     if (rng.chance(0.2))
       bytes.resize(static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(bytes.size()))));
     write(path, bytes);

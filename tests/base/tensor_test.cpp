@@ -12,9 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-DType dtype_at(int k) {
-  return static_cast<DType>(k);
-}
+DType dtype_at(int k) { return static_cast<DType>(k); }
 
 TEST(DTypes, NamesAndCodesGoBothWays) {
   std::set<std::string_view> names;
@@ -103,8 +101,7 @@ TEST(Shapes, Counting) {
   EXPECT_EQ(*checked_element_count({1 << 30, 0, 1 << 10}), 0);
   EXPECT_EQ(*checked_element_count({std::int64_t{1} << 48}), std::int64_t{1} << 48);
   EXPECT_THAT(checked_element_count({std::int64_t{1} << 48, 2}).error().message, HasSubstr("2^48"));
-  EXPECT_THAT(checked_element_count({std::int64_t{1} << 60}).error().message,
-              HasSubstr("[1152921504606846976]"));
+  EXPECT_THAT(checked_element_count({std::int64_t{1} << 60}).error().message, HasSubstr("[1152921504606846976]"));
   EXPECT_THAT(checked_element_count({3, -1}).error().message, HasSubstr("[3,-1] has a negative dimension"));
   EXPECT_FALSE(checked_element_count({0, -1}));
 }

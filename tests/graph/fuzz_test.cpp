@@ -25,21 +25,11 @@ std::string mutate(std::string bytes, Rng& rng) {
     const std::size_t at = position();
     const auto length = static_cast<std::size_t>(rng.integer(1, 16));
     switch (rng.integer(0, 5)) {
-      case 0:
-        bytes[at] = static_cast<char>(bytes[at] ^ (1 << rng.integer(0, 7)));
-        break;
-      case 1:
-        bytes[at] = static_cast<char>(rng.pick(std::vector<int>{0, 1, 0x7F, 0x80, 0xFF}));
-        break;
-      case 2:
-        bytes[at] = static_cast<char>(rng.integer(0, 255));
-        break;
-      case 3:
-        bytes.erase(at, length);
-        break;
-      case 4:
-        bytes.insert(position(), bytes.substr(at, length));
-        break;
+      case 0: bytes[at] = static_cast<char>(bytes[at] ^ (1 << rng.integer(0, 7))); break;
+      case 1: bytes[at] = static_cast<char>(rng.pick(std::vector<int>{0, 1, 0x7F, 0x80, 0xFF})); break;
+      case 2: bytes[at] = static_cast<char>(rng.integer(0, 255)); break;
+      case 3: bytes.erase(at, length); break;
+      case 4: bytes.insert(position(), bytes.substr(at, length)); break;
       default:
         if (rng.chance(0.2)) bytes.resize(at);
     }
@@ -63,8 +53,7 @@ void exercise(Graph graph) {
     labels.push_back(i % 2);
   }
   isolate_nodes(graph, all, {});
-  for (const auto& segment : partition_into_convex_segments(graph, labels))
-    extract_subgraph(graph, segment, {});
+  for (const auto& segment : partition_into_convex_segments(graph, labels)) extract_subgraph(graph, segment, {});
   static_cast<void>(bind_dimensions(graph, {{"batch", 2}}, {}, false));
 }
 

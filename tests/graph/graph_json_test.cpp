@@ -86,8 +86,7 @@ TEST(GraphJson, BrokenObjectsAreErrors) {
   EXPECT_THAT(message("/initialisers/0/shape", json::array({1LL << 40, 1LL << 20})), HasSubstr("2^48"));
   EXPECT_THAT(message("/initialisers/0/shape", json::array({-1})), HasSubstr("negative"));
   EXPECT_THAT(message("/initialisers/0/dtype", "float8"), HasSubstr("float8"));
-  EXPECT_THAT(message("/nodes/0/attributes", json{{"axis", {{"complex", 1}}}}),
-              HasSubstr("attribute 'axis'"));
+  EXPECT_THAT(message("/nodes/0/attributes", json{{"axis", {{"complex", 1}}}}), HasSubstr("attribute 'axis'"));
   EXPECT_THAT(message("/nodes/0/attributes", json{{"axis", {{"int", 1.5}}}}), HasSubstr("integer"));
   EXPECT_THAT(message("/opsets", json{{"", -3}}), HasSubstr("version"));
   for (const auto& [key, value] : good.items()) {

@@ -31,9 +31,7 @@ class OnnxTest : public testing::Test {
     folder_ = ::mkdtemp(pattern.data());
   }
   ~OnnxTest() override { fs::remove_all(folder_); }
-  void write(const fs::path& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary) << bytes;
-  }
+  void write(const fs::path& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
 
   fs::path folder_;
 };
@@ -213,8 +211,7 @@ TEST_F(OnnxTest, AttributesThatCannotBeKept) {
             "m.onnx: node 'r': attribute 'a' is of a kind that is not supported (SPARSE_TENSOR)");
   EXPECT_THAT(message([](P& a) { a.set_type(P::GRAPHS); }), HasSubstr("GRAPHS"));
   EXPECT_THAT(message([](P& a) { a.set_ref_attr_name("z"); }), HasSubstr("'z'"));
-  EXPECT_THAT(message([](P& a) { a.mutable_t()->set_data_type(8); }),
-              HasSubstr("attribute 'a' has dtype string"));
+  EXPECT_THAT(message([](P& a) { a.mutable_t()->set_data_type(8); }), HasSubstr("attribute 'a' has dtype string"));
   EXPECT_EQ(message([](P& a) { a.set_i(3); }), "(read)");  // no type: the field that is there
 }
 
@@ -246,13 +243,11 @@ TEST_F(OnnxTest, FilesThatAreNoModels) {
     return graph ? "(read)" : graph.error().message;
   };
   EXPECT_THAT(message(""), AllOf(HasSubstr("bad.onnx"), HasSubstr("empty")));
-  EXPECT_THAT(message("GIF89a this is not a model"),
-              AllOf(HasSubstr("bad.onnx"), HasSubstr("not an ONNX model")));
+  EXPECT_THAT(message("GIF89a this is not a model"), AllOf(HasSubstr("bad.onnx"), HasSubstr("not an ONNX model")));
   const std::string good = write_onnx(testing_graphs::small_net());
   for (std::size_t length = 1; length < good.size(); ++length)
     EXPECT_THAT(message(good.substr(0, length)), HasSubstr("bad.onnx")) << length;
-  EXPECT_THAT(read_onnx(folder_ / "absent.onnx").error().message,
-              HasSubstr("absent.onnx: cannot open: No such file"));
+  EXPECT_THAT(read_onnx(folder_ / "absent.onnx").error().message, HasSubstr("absent.onnx: cannot open: No such file"));
   EXPECT_THAT(read_onnx(folder_).error().message, HasSubstr("is a folder"));
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   EXPECT_THAT(read_onnx(folder_ / "pipe").error().message, HasSubstr("not a regular file"));
@@ -286,8 +281,7 @@ class ExternalData : public OnnxTest {
     return graph ? "(read)" : graph.error().message;
   }
 
-  const std::string good_ =
-      *initialiser(*std::make_unique<onnx::ModelProto>(small_proto()), "g")->mutable_raw_data();
+  const std::string good_ = *initialiser(*std::make_unique<onnx::ModelProto>(small_proto()), "g")->mutable_raw_data();
 };
 
 TEST_F(ExternalData, IsRead) {
@@ -320,18 +314,15 @@ TEST_F(ExternalData, StaysInsideTheModelFolder) {
 }
 
 TEST_F(ExternalData, BrokenReferences) {
-  EXPECT_THAT(message({{"location", "weights.bin"}, {"offset", "9"}}),
-              HasSubstr("lie outside 'weights.bin'"));
+  EXPECT_THAT(message({{"location", "weights.bin"}, {"offset", "9"}}), HasSubstr("lie outside 'weights.bin'"));
   EXPECT_THAT(message({{"location", "weights.bin"}, {"offset", "-1"}}), HasSubstr("offset '-1'"));
-  EXPECT_THAT(message({{"location", "weights.bin"}, {"offset", "18446744073709551615"}}),
-              HasSubstr("lie outside"));
+  EXPECT_THAT(message({{"location", "weights.bin"}, {"offset", "18446744073709551615"}}), HasSubstr("lie outside"));
   EXPECT_THAT(message({{"location", "weights.bin"}, {"length", "12"}}), HasSubstr("length is 12"));
   EXPECT_THAT(message({{"location", "absent.bin"}}), HasSubstr("cannot open 'absent.bin'"));
   EXPECT_THAT(message({{"location", "."}}), HasSubstr("folder"));
   EXPECT_THAT(message({}), HasSubstr("location is empty"));
   EXPECT_THAT(message({{"location", std::string("weights.bin\0x", 13)}}), HasSubstr("zero byte"));
-  const auto graph =
-      read({{"location", "weights.bin"}}, [](auto& t) { t.set_dims(0, std::int64_t{1} << 40); });
+  const auto graph = read({{"location", "weights.bin"}}, [](auto& t) { t.set_dims(0, std::int64_t{1} << 40); });
   ASSERT_FALSE(graph);
   EXPECT_THAT(graph.error().message, HasSubstr("lie outside 'weights.bin'"));
 }

@@ -30,8 +30,7 @@ inline Graph small_net() {
   graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {2, 1, 1, 1}, std::vector<double>{1, -2});
   graph.initialisers["g"] = Tensor::from_doubles(DType::f32, {2, 2}, std::vector<double>{1, 2, 3, 4});
   graph.initialisers["b"] = Tensor::from_doubles(DType::f32, {2}, std::vector<double>{0.5, -0.5});
-  graph.inputs = {
-      {"x", DType::f32, std::vector<Dimension>{{std::nullopt, "batch"}, {1, ""}, {1, ""}, {1, ""}}}};
+  graph.inputs = {{"x", DType::f32, std::vector<Dimension>{{std::nullopt, "batch"}, {1, ""}, {1, ""}, {1, ""}}}};
   graph.outputs = {{"y", DType::f32, std::vector<Dimension>{{std::nullopt, "batch"}, {2, ""}}}};
   graph.nodes = {node("Conv", {"x", "w"}, {"c"}, {{"strides", std::vector<std::int64_t>{1, 1}}}),
                  node("Relu", {"c"}, {"r"}), node("Flatten", {"r"}, {"f"}, {{"axis", std::int64_t{1}}}),
@@ -67,8 +66,8 @@ inline Graph every_kind_of_attribute() {
   std::get<std::shared_ptr<Graph>>(custom.attributes["g"])->opsets = graph.opsets;
   graph.nodes.push_back(custom);
   int k = 0;
-  for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i8, DType::i16, DType::i32,
-                            DType::i64, DType::u8, DType::u16, DType::u32, DType::u64, DType::boolean})
+  for (const DType dtype : {DType::f64, DType::f16, DType::bf16, DType::i8, DType::i16, DType::i32, DType::i64,
+                            DType::u8, DType::u16, DType::u32, DType::u64, DType::boolean})
     graph.initialisers["d" + std::to_string(k++)] =
         Tensor::from_doubles(dtype, {3}, std::vector<double>{0, 1, dtype == DType::boolean ? 1.0 : 100.0});
   return graph;

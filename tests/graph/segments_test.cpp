@@ -31,19 +31,16 @@ Graph diamond() {
   graph.inputs = {{"x", DType::f16, testing_graphs::dimensions({2})}};
   graph.outputs = {{"e", DType::f16, testing_graphs::dimensions({2})}};
   graph.initialisers["w"] = Tensor::zeros(DType::f16, {2});
-  graph.nodes = {node("Relu", {"x"}, {"a"}),
-                 node("Constant", {}, {"k"}, {{"value", Tensor::zeros(DType::f16, {2})}}),
-                 node("Mul", {"a", "w"}, {"b"}),
-                 node("Add", {"a", "k"}, {"c"}),
-                 node("Add", {"b", "c"}, {"d"}),
-                 node("Mul", {"d", "k"}, {"e"})};
+  graph.nodes = {
+      node("Relu", {"x"}, {"a"}),     node("Constant", {}, {"k"}, {{"value", Tensor::zeros(DType::f16, {2})}}),
+      node("Mul", {"a", "w"}, {"b"}), node("Add", {"a", "k"}, {"c"}),
+      node("Add", {"b", "c"}, {"d"}), node("Mul", {"d", "k"}, {"e"})};
   return graph;
 }
 
 TEST(Extract, InputsInitialisersAndOutputs) {
   const Graph graph = diamond();
-  const Graph part =
-      extract_subgraph(graph, {2, 3}, {{"a", {DType::f16, Shape{2}}}, {"b", {DType::f16, Shape{2}}}});
+  const Graph part = extract_subgraph(graph, {2, 3}, {{"a", {DType::f16, Shape{2}}}, {"b", {DType::f16, Shape{2}}}});
   EXPECT_THAT(names(part.inputs), ElementsAre("a"));
   EXPECT_EQ(part.inputs[0].dtype, DType::f16);
   EXPECT_EQ((*part.inputs[0].shape)[0].value, 2);
@@ -132,8 +129,7 @@ TEST(Isolate, SubgraphsAreRenamedToo) {
   EXPECT_THAT(names(part.inputs), ElementsAre("x", "a"));
   EXPECT_TRUE(part.initialisers.contains("w"));
   const auto isolated = isolate_nodes(graph, {6}, {});
-  const auto& renamed =
-      *std::get<std::shared_ptr<Graph>>(isolated.graph.nodes[0].attributes.at("then_branch"));
+  const auto& renamed = *std::get<std::shared_ptr<Graph>>(isolated.graph.nodes[0].attributes.at("then_branch"));
   EXPECT_THAT(renamed.nodes[0].inputs, ElementsAre("6/a", "w"));
   EXPECT_EQ(body.nodes[0].inputs[0], "a");
   Graph copy = isolated.graph;

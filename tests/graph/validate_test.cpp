@@ -32,9 +32,8 @@ TEST(Validate, ReordersOnlyWhatIsOutOfOrder) {
 TEST(Validate, Messages) {
   Graph graph = small_net();
   graph.nodes[0].inputs[0] = "f";
-  EXPECT_EQ(
-      message(graph),
-      "the graph has a cycle: node 'c' (Conv) -> node 'r' (Relu) -> node 'f' (Flatten) -> node 'c' (Conv)");
+  EXPECT_EQ(message(graph),
+            "the graph has a cycle: node 'c' (Conv) -> node 'r' (Relu) -> node 'f' (Flatten) -> node 'c' (Conv)");
   graph = small_net();
   graph.nodes[1].inputs[0] = "r";
   EXPECT_EQ(message(graph), "the graph has a cycle: node 'r' (Relu) -> node 'r' (Relu)");
@@ -44,8 +43,7 @@ TEST(Validate, Messages) {
             "node 'r' (Relu): input 'nothing' is made by no node and is neither an input nor an initialiser");
   graph = small_net();
   graph.nodes[1].outputs[0] = "c";
-  EXPECT_THAT(message(graph),
-              AllOf(HasSubstr("'c' is made twice"), HasSubstr("(Conv)"), HasSubstr("(Relu)")));
+  EXPECT_THAT(message(graph), AllOf(HasSubstr("'c' is made twice"), HasSubstr("(Conv)"), HasSubstr("(Relu)")));
   graph = small_net();
   graph.nodes[1].outputs[0] = "w";
   EXPECT_THAT(message(graph), AllOf(HasSubstr("'w' is made twice"), HasSubstr("initialisers")));
@@ -67,8 +65,7 @@ TEST(Validate, SubgraphsSeeTheOuterScope) {
   body.nodes = {node("Relu", {"inner"}, {"t"}), node("Mul", {"r", "w"}, {"inner"})};
   body.outputs = {{"t", DType::f32, std::nullopt}};
   Graph graph = small_net();
-  graph.nodes.insert(graph.nodes.begin(),
-                     node("If", {"x"}, {"i"}, {{"then_branch", std::make_shared<Graph>(body)}}));
+  graph.nodes.insert(graph.nodes.begin(), node("If", {"x"}, {"i"}, {{"then_branch", std::make_shared<Graph>(body)}}));
   EXPECT_TRUE(validate(graph));
   EXPECT_EQ(graph.nodes[2].id, "i");  // after r, which its subgraph uses
   body.nodes[1].inputs[0] = "unknown";
@@ -77,9 +74,7 @@ TEST(Validate, SubgraphsSeeTheOuterScope) {
                                     HasSubstr("node 'inner' (Mul): input 'unknown'")));
 }
 
-Tensor zeros(Shape shape, DType dtype = DType::f32) {
-  return Tensor::zeros(dtype, std::move(shape));
-}
+Tensor zeros(Shape shape, DType dtype = DType::f32) { return Tensor::zeros(dtype, std::move(shape)); }
 
 TEST(Bind, SymbolsEverywhere) {
   Graph graph = small_net();
@@ -112,13 +107,11 @@ TEST(Bind, Messages) {
   };
   const Tensor x = zeros({5, 1, 1, 1});
   EXPECT_EQ(message({}, {}), "missing input 'x' float[batch,1,1,1]");
-  EXPECT_EQ(message({}, {{"x", x}, {"z", x}}),
-            "the model has no input 'z'; its inputs are 'x' float[batch,1,1,1]");
+  EXPECT_EQ(message({}, {{"x", x}, {"z", x}}), "the model has no input 'z'; its inputs are 'x' float[batch,1,1,1]");
   EXPECT_THAT(message({}, {{"x", x}, {"w", x}}), HasSubstr("it is an initialiser"));
   EXPECT_EQ(message({}, {{"x", zeros({5, 1, 2, 1})}}),
             "input 'x' must be float[batch,1,1,1], but float[5,1,2,1] was given");
-  EXPECT_EQ(message({}, {{"x", zeros({5, 1})}}),
-            "input 'x' must be float[batch,1,1,1], but float[5,1] was given");
+  EXPECT_EQ(message({}, {{"x", zeros({5, 1})}}), "input 'x' must be float[batch,1,1,1], but float[5,1] was given");
   EXPECT_EQ(message({}, {{"x", zeros({5, 1, 1, 1}, DType::f64)}}),
             "input 'x' must be float[batch,1,1,1], but double[5,1,1,1] was given");
   EXPECT_EQ(message({{"batch", 4}}, {{"x", x}}),
@@ -137,8 +130,7 @@ TEST(Text, OneLineANode) {
             "is=[1,-2,4611686018427387904], is0=[], n=nan, s=\"caf\xc3\xa9\", ss=[\"a\",\"\"], ss0=[], "
             "t=bfloat16[2]{1,2}, t0=double[]{0.1}, te=int64[0,3]{}}");
   const std::string text = to_text(graph);
-  EXPECT_THAT(
-      text, HasSubstr("graph small (opset 19, com.example 1, IR version 9)\ninput x: float[batch,1,1,1]\n"));
+  EXPECT_THAT(text, HasSubstr("graph small (opset 19, com.example 1, IR version 9)\ninput x: float[batch,1,1,1]\n"));
   EXPECT_THAT(text, HasSubstr("initialiser w: float[2,1,1,1]\n"));
   EXPECT_THAT(text, HasSubstr("output y: float[batch,2]\n"));
 }
