@@ -5,7 +5,7 @@ namespace opdiff {
 Expected<IntegerList> integer_list(const Call& call, const std::string& name, int input, int since) {
   if (call.opset() < since) {
     if (call.has(input))
-      return make_error("input {} ('{}') is given, but it is an attribute before opset {}", input, name, since);
+      return make_error("input {} ('{}') is given, but it is an input from opset {} on", input, name, since);
     return IntegerList{call.has_attribute(name), true, call.integers(name)};
   }
   if (!call.has(input)) return IntegerList{};

@@ -31,7 +31,7 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
     for (int k = 1; k < 3; ++k) {
       if (!call.has(k)) continue;
       if (call.opset() < 11)
-        return make_error("input {} ('{}') is given, but it is an attribute before opset 11", k, kNames[k]);
+        return make_error("input {} ('{}') is given, but it is an input from opset 11 on", k, kNames[k]);
       if (call.dtype(k) != call.dtype(0))
         return make_error("'{}' has type {}, the input has {}", kNames[k], dtype_name(call.dtype(k)),
                           dtype_name(call.dtype(0)));
@@ -117,7 +117,7 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
   static std::vector<Sample> refused() {
     const Tensor x = Tensor::zeros(DType::f32, {2}), one = Tensor::zeros(DType::f32, {});
     return {refused_sample(kName, {x}, {{"min", 0.0f}}, "min", 11),
-            refused_sample(kName, {x, one}, {}, "before opset 11", 10), refused_sample(kName, {x, x}, {}, "scalar"),
+            refused_sample(kName, {x, one}, {}, "from opset 11", 10), refused_sample(kName, {x, x}, {}, "scalar"),
             refused_sample(kName, {x, Tensor::zeros(DType::f64, {})}, {}, "type"),
             refused_sample(kName, {Tensor::zeros(DType::boolean, {2})}, {}, "type")};
   }
