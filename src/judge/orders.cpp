@@ -68,6 +68,8 @@ std::vector<NamedOrder> named_orders(const Shape& extents) {
              visit,
              {SumOrder::Kind::lanes, lanes, fused, 0}});
   orders.push_back({"pairwise", {}, {SumOrder::Kind::pairwise, 1, false, 0}});
+  for (const bool fused : {false, true})
+    orders.push_back({fused ? "last to first, fused" : "last to first", {}, {SumOrder::Kind::reversed, 1, fused, 0}});
   return orders;
 }
 
