@@ -23,10 +23,12 @@ void print_info(const BackendInfo& info, bool passes) {
   fmt::print("    build      {}\n", info.build.empty() ? "-" : info.build);
   fmt::print("    device     {}; instruction set {}\n", info.device, info.isa.empty() ? "-" : info.isa);
   const bool any = info.operators.size() == 1 && info.operators[0] == "*";
-  fmt::print("    operators  {}\n", any ? "whatever it can import" : fmt::format("{}: {}", info.operators.size(), join(info.operators)));
+  fmt::print("    operators  {}\n",
+             any ? "whatever it can import" : fmt::format("{}: {}", info.operators.size(), join(info.operators)));
   fmt::print("    dtypes     {}\n", dtypes_text(info.dtypes));
   if (!info.passes.empty()) {
-    fmt::print("    passes     {}\n", passes ? join(info.passes) : fmt::format("{} (--passes shows them)", info.passes.size()));
+    fmt::print("    passes     {}\n",
+               passes ? join(info.passes) : fmt::format("{} (--passes shows them)", info.passes.size()));
   }
 }
 
@@ -51,7 +53,9 @@ bool list_one(const Manifest& manifest, const Installed* installed, bool passes,
   BackendSpec spec;
   spec.name = manifest.name;
   if (installed) spec.version = installed->version;
-  const std::string where = !installed ? "part of opdiff" : installed->bound ? "bound to " + installed->python.string() : installed->folder.string();
+  const std::string where = !installed         ? "part of opdiff"
+                            : installed->bound ? "bound to " + installed->python.string()
+                                               : installed->folder.string();
   fmt::print("  {}  ({})\n", to_string(spec), where);
   std::fflush(stdout);
   if (quick) return true;
@@ -111,34 +115,39 @@ void add_backend_command(CLI::App& app, int* status) {
   auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("backend", "Add, list and remove backends (frameworks, by version)");
   command->require_subcommand(1);
-  command->footer("Environments are in $OPDIFF_HOME (default ~/.local/share/opdiff), one a backend and version.\n\n"
-                  "Examples:\n"
-                  "  opdiff backend list\n"
-                  "  opdiff backend add onnxruntime==1.23.2       then: --backends onnxruntime@1.23.2\n"
-                  "  opdiff backend add torch --python .venv/bin/python\n"
-                  "  opdiff backend remove onnxruntime==1.23.2");
+  command->footer(
+      "Environments are in $OPDIFF_HOME (default ~/.local/share/opdiff), one a backend and version.\n\n"
+      "Examples:\n"
+      "  opdiff backend list\n"
+      "  opdiff backend add onnxruntime==1.23.2       then: --backends onnxruntime@1.23.2\n"
+      "  opdiff backend add torch --python .venv/bin/python\n"
+      "  opdiff backend remove onnxruntime==1.23.2");
 
   CLI::App* adding = command->add_subcommand("add", "Install a backend, or bind an interpreter that has it");
   adding->add_option("backend", arguments->requirement, "NAME or NAME==VERSION")->required();
-  adding->add_option("--python", arguments->python, "an interpreter of yours that has the framework and numpy; it is not modified");
-  adding->footer("Packages come by pip, with pip's own configuration (index, proxy, cache).\n\n"
-                 "Examples:\n"
-                 "  opdiff backend add onnxruntime\n"
-                 "  opdiff backend add torch==2.13.0\n"
-                 "  opdiff backend add torch --python .venv/bin/python");
+  adding->add_option("--python", arguments->python,
+                     "an interpreter of yours that has the framework and numpy; it is not modified");
+  adding->footer(
+      "Packages come by pip, with pip's own configuration (index, proxy, cache).\n\n"
+      "Examples:\n"
+      "  opdiff backend add onnxruntime\n"
+      "  opdiff backend add torch==2.13.0\n"
+      "  opdiff backend add torch --python .venv/bin/python");
   adding->callback([arguments, status] { *status = add(arguments->requirement, arguments->python); });
 
   CLI::App* listing = command->add_subcommand("list", "What is there, and why something is missing");
   listing->add_option("backend", arguments->name, "only this one; `faulty` shows the faults that can be planted");
   listing->add_flag("--passes", arguments->passes, "name the optimisation passes that can be switched off");
   listing->add_flag("--quick", arguments->quick, "do not start the workers");
-  listing->footer("Examples:\n"
-                  "  opdiff backend list\n"
-                  "  opdiff backend list onnxruntime --passes\n"
-                  "  opdiff backend list faulty");
+  listing->footer(
+      "Examples:\n"
+      "  opdiff backend list\n"
+      "  opdiff backend list onnxruntime --passes\n"
+      "  opdiff backend list faulty");
   listing->callback([arguments, status] { *status = list(arguments->name, arguments->passes, arguments->quick); });
 
-  CLI::App* removing = command->add_subcommand("remove", "Delete a backend's environment, or forget a bound interpreter");
+  CLI::App* removing =
+      command->add_subcommand("remove", "Delete a backend's environment, or forget a bound interpreter");
   removing->add_option("backend", arguments->requirement, "NAME, or NAME==VERSION")->required();
   removing->footer("Example:\n  opdiff backend remove onnxruntime==1.23.2");
   removing->callback([arguments, status] { *status = remove(arguments->requirement); });

@@ -2,9 +2,9 @@
 // build makes the list of them from the files that are there (commands.cpp.in).
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdio>
 
 #include "base/error.h"

@@ -5,8 +5,9 @@ int main(int argc, char** argv) {
   CLI::App app{"opdiff finds the wrong operator in deep-learning frameworks, with proof."};
   app.set_version_flag("--version", "opdiff " OPDIFF_VERSION);
   app.require_subcommand(1);
-  app.footer("Exit status: 0 clean, 1 a defect was found, 2 cannot run, 3 a backend crashed, hung or ran out of memory.\n"
-             "Help on a subcommand: opdiff SUBCOMMAND --help");
+  app.footer(
+      "Exit status: 0 clean, 1 a defect was found, 2 cannot run, 3 a backend crashed, hung or ran out of memory.\n"
+      "Help on a subcommand: opdiff SUBCOMMAND --help");
   int status = opdiff::kClean;
   opdiff::add_commands(app, &status);
   try {

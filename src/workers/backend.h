@@ -21,10 +21,10 @@ struct Outcome {
   std::string reason;  // one line for a person; empty when ok
   // Of a run only:
   TensorMap outputs;
-  std::vector<double> wall_ms;                   // one a repeat
-  std::map<std::string, double> node_ms;         // by node id, where the backend knows
+  std::vector<double> wall_ms;                                               // one a repeat
+  std::map<std::string, double> node_ms;                                     // by node id, where the backend knows
   std::map<std::string, std::pair<OutcomeKind, std::string>> node_failures;  // by node id, isolated graphs only
-  std::map<std::string, std::int64_t> node_peak_bytes;  // by node id, when profiling and known
+  std::map<std::string, std::int64_t> node_peak_bytes;                       // by node id, when profiling and known
 
   bool ok() const { return kind == OutcomeKind::ok; }
   static Outcome failure(OutcomeKind kind, std::string reason) {
@@ -36,15 +36,15 @@ struct Outcome {
 };
 
 struct BackendInfo {
-  std::string spec;     // as the user wrote it: "onnxruntime@1.23.2:opt=basic"
-  std::string name;     // "onnxruntime"
+  std::string spec;  // as the user wrote it: "onnxruntime@1.23.2:opt=basic"
+  std::string name;  // "onnxruntime"
   std::string version;
   std::string build;
   std::string device;
   std::string isa;
   std::vector<std::string> operators;  // {"*"}: whatever it can import
   std::vector<DType> dtypes;
-  std::vector<std::string> passes;     // optimisation passes that `disable=A+B` can switch off one by one
+  std::vector<std::string> passes;  // optimisation passes that `disable=A+B` can switch off one by one
   bool gradient = false;
   bool importing = false;
 };

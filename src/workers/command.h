@@ -14,8 +14,8 @@
 namespace opdiff {
 
 struct CommandResult {
-  int status = 0;       // 128 + signal when it was killed
-  std::string output;   // the end of what it wrote to standard output and error, 64 KB at most
+  int status = 0;      // 128 + signal when it was killed
+  std::string output;  // the end of what it wrote to standard output and error, 64 KB at most
 };
 
 struct CommandOptions {

@@ -1,9 +1,10 @@
 #include "workers/environment.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <charconv>
 #include <thread>
-#include <toml++/toml.h>
 
 namespace opdiff {
 namespace fs = std::filesystem;
@@ -52,7 +53,8 @@ Expected<fs::path> engine_program() {
   for (fs::path folder = self.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     if (fs::is_regular_file(folder / "opdiff", ignored)) return folder / "opdiff";
   }
-  return make_error("cannot find the program opdiff above {}; set OPDIFF_ENGINE to its path", self.parent_path().string());
+  return make_error("cannot find the program opdiff above {}; set OPDIFF_ENGINE to its path",
+                    self.parent_path().string());
 }
 
 }  // namespace
@@ -118,9 +120,7 @@ Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed,
         program.environment["PYTHONNOUSERSITE"] = "1";
       }
       break;
-    case ManifestKind::native:
-      program.arguments = {(installed.folder / "worker/worker").string()};
-      break;
+    case ManifestKind::native: program.arguments = {(installed.folder / "worker/worker").string()}; break;
     case ManifestKind::builtin: {
       OPDIFF_TRY(const fs::path engine, engine_program());
       program.arguments = {engine.string(), "worker", manifest.name};
@@ -182,7 +182,8 @@ Expected<std::vector<BackendListing>> list_backends() {
     } else {
       listing.installed = installed_backends(manifest.name);
       if (listing.installed.empty()) {
-        listing.missing = fmt::format("not installed; run: opdiff backend add {} (up to {:g} MB)", manifest.name, manifest.megabytes);
+        listing.missing =
+            fmt::format("not installed; run: opdiff backend add {} (up to {:g} MB)", manifest.name, manifest.megabytes);
       }
     }
     listing.manifest = std::move(manifest);

@@ -61,11 +61,12 @@ Expected<void> negate(GraphEdit& edit, Graph& graph, std::size_t position, const
   return change(edit, graph, position, {.factor = -1});
 }
 Expected<void> element(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault), {{}, fault.index.value_or(0), 1});
+  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
+                            {{}, fault.index.value_or(0), 1});
 }
 Expected<void> not_a_number(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return edit.change_output(position, first_output(graph.nodes[position]), {.offset = std::numeric_limits<double>::quiet_NaN()},
-                            {{}, fault.index.value_or(0), 1});
+  return edit.change_output(position, first_output(graph.nodes[position]),
+                            {.offset = std::numeric_limits<double>::quiet_NaN()}, {{}, fault.index.value_or(0), 1});
 }
 Expected<void> row(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
@@ -73,7 +74,8 @@ Expected<void> row(GraphEdit& edit, Graph& graph, std::size_t position, const Fa
 }
 Expected<void> tail(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   const std::int64_t count = fault.count.value_or(1);
-  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault), {fault.axis.value_or(-1), -count, count});
+  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
+                            {fault.axis.value_or(-1), -count, count});
 }
 
 std::int64_t integer_attribute(const Node& node, const char* name) {
@@ -114,7 +116,8 @@ Expected<void> drop_term(GraphEdit& edit, Graph& graph, std::size_t position, co
     }
   }
   if (index < 0) index += weight.size();
-  if (index < 0 || index >= weight.size()) return make_error("index={}: '{}' has {} elements", *fault.index, node.inputs[input], weight.size());
+  if (index < 0 || index >= weight.size())
+    return make_error("index={}: '{}' has {} elements", *fault.index, node.inputs[input], weight.size());
   auto values = weight.to_doubles();
   values[static_cast<std::size_t>(index)] = 0;
   edit.replace_initialiser(position, input, Tensor::from_doubles(weight.dtype(), weight.shape(), values));
@@ -124,7 +127,9 @@ Expected<void> drop_term(GraphEdit& edit, Graph& graph, std::size_t position, co
 Expected<void> round_operand(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   const Node& node = graph.nodes[position];
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-    if (fault.input ? static_cast<std::size_t>(*fault.input) != i : node.inputs[i].empty() || !is_float(edit.dtype_of(node.inputs[i]))) continue;
+    if (fault.input ? static_cast<std::size_t>(*fault.input) != i
+                    : node.inputs[i].empty() || !is_float(edit.dtype_of(node.inputs[i])))
+      continue;
     return edit.round_input(position, i, fault.to);
   }
   return make_error("it has no floating-point operand");
@@ -138,7 +143,8 @@ Expected<void> transpose(GraphEdit& edit, Graph& graph, std::size_t position, co
   const Tensor& weight = found->second;
   const auto rank = weight.shape().size();
   if (rank < 2 || weight.shape()[rank - 1] != weight.shape()[rank - 2]) {
-    return make_error("the last two dimensions of '{}', of shape {}, are not equal", node.inputs[input], to_string(weight.shape()));
+    return make_error("the last two dimensions of '{}', of shape {}, are not equal", node.inputs[input],
+                      to_string(weight.shape()));
   }
   const auto n = static_cast<std::size_t>(weight.shape()[rank - 1]);
   const auto values = weight.to_doubles();
@@ -197,15 +203,21 @@ constexpr Kind kKinds[] = {
     {"scale", Place::graph, scale, "output times 1 + 2^-size (default size 10)"},
     {"offset", Place::graph, offset, "output plus size (default 1)"},
     {"negate", Place::graph, negate, "output times -1"},
-    {"element", Place::graph, element, "one element, flat `index` (default 0; negative from the end), plus size, or times 1 + relative"},
+    {"element", Place::graph, element,
+     "one element, flat `index` (default 0; negative from the end), plus size, or times 1 + relative"},
     {"nan", Place::graph, not_a_number, "one element, flat `index`, is NaN"},
-    {"row", Place::graph, row, "`count` slices from `index` on along `axis` (default 0) plus size, or times 1 + relative"},
-    {"tail", Place::graph, tail, "the last `count` (default 1) along `axis` (default the last) plus size, or times 1 + relative"},
-    {"drop-channel", Place::graph, drop_channel, "slice `index` of the weight (`input`, default 1) along its summed axis is zero"},
+    {"row", Place::graph, row,
+     "`count` slices from `index` on along `axis` (default 0) plus size, or times 1 + relative"},
+    {"tail", Place::graph, tail,
+     "the last `count` (default 1) along `axis` (default the last) plus size, or times 1 + relative"},
+    {"drop-channel", Place::graph, drop_channel,
+     "slice `index` of the weight (`input`, default 1) along its summed axis is zero"},
     {"drop-term", Place::graph, drop_term, "one weight (`index`; default the largest) is zero"},
     {"transpose", Place::graph, transpose, "the weight's last two dimensions, which must be equal, are swapped"},
-    {"round-operand", Place::graph, round_operand, "first floating operand (or `input`) rounded to `to` (bfloat16, float16) and back"},
-    {"attribute", Place::graph, attribute, "`attribute` is `value`: attribute=pads,value=0;0;0;0 (none: it is removed)"},
+    {"round-operand", Place::graph, round_operand,
+     "first floating operand (or `input`) rounded to `to` (bfloat16, float16) and back"},
+    {"attribute", Place::graph, attribute,
+     "`attribute` is `value`: attribute=pads,value=0;0;0;0 (none: it is removed)"},
     {"stale", Place::result, nullptr, "outputs that the node reaches are those of the run before (first: zeros)"},
     {"wrong-shape", Place::result, nullptr, "outputs that the node reaches have a further dimension of 1"},
     {"wrong-dtype", Place::result, nullptr, "outputs that the node reaches are double (of double: float)"},
@@ -219,7 +231,8 @@ std::set<std::string> reached(const Graph& graph, const std::vector<std::size_t>
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto& node = graph.nodes[i];
     const bool seed = std::find(seeds.begin(), seeds.end(), i) != seeds.end();
-    if (seed || std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& name) { return tensors.contains(name); })) {
+    if (seed ||
+        std::any_of(node.inputs.begin(), node.inputs.end(), [&](const auto& name) { return tensors.contains(name); })) {
       tensors.insert(node.outputs.begin(), node.outputs.end());
     }
   }
@@ -253,7 +266,8 @@ std::vector<std::size_t> matches(const Graph& graph, const Fault& fault) {
 }
 
 Tensor with_wrong_dtype(const Tensor& tensor) {
-  return Tensor::from_doubles(tensor.dtype() == DType::f64 ? DType::f32 : DType::f64, tensor.shape(), tensor.to_doubles());
+  return Tensor::from_doubles(tensor.dtype() == DType::f64 ? DType::f32 : DType::f64, tensor.shape(),
+                              tensor.to_doubles());
 }
 
 class FaultyBackend : public Backend {
@@ -262,7 +276,8 @@ class FaultyBackend : public Backend {
       : fault_(std::move(fault)), base_(std::move(base)), info_(base_->info()) {
     info_.spec = to_string(spec);
     info_.name = "faulty";
-    info_.build = fmt::format("{} {} with a planted fault; {}", base_->info().name, base_->info().version, base_->info().build);
+    info_.build =
+        fmt::format("{} {} with a planted fault; {}", base_->info().name, base_->info().version, base_->info().build);
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -277,8 +292,8 @@ class FaultyBackend : public Backend {
       for (const auto& id : ids) {
         const auto done = fault_.kind->edit(edit, edited, edit.position_of(id), fault_);
         if (!done) {
-          return Outcome::failure(OutcomeKind::error, fmt::format("faulty: fault '{}' does not fit node '{}': {}", fault_.kind->name, id,
-                                                                  done.error().message));
+          return Outcome::failure(OutcomeKind::error, fmt::format("faulty: fault '{}' does not fit node '{}': {}",
+                                                                  fault_.kind->name, id, done.error().message));
         }
       }
     }
@@ -373,10 +388,11 @@ Expected<void> read(const BackendSpec& spec, const char* key, std::optional<T>& 
 }
 
 Expected<Fault> parse_fault(const BackendSpec& spec) {
-  static const std::set<std::string> known = {"base", "op", "node", "fault", "size", "relative", "index", "axis",
-                                              "count", "input", "to", "attribute", "value", "pair"};
+  static const std::set<std::string> known = {"base", "op",    "node",  "fault", "size",      "relative", "index",
+                                              "axis", "count", "input", "to",    "attribute", "value",    "pair"};
   for (const auto& [key, value] : spec.options) {
-    if (!known.contains(key)) return make_error("'{}': unknown option '{}'; see: opdiff backend list faulty", to_string(spec), key);
+    if (!known.contains(key))
+      return make_error("'{}': unknown option '{}'; see: opdiff backend list faulty", to_string(spec), key);
   }
   Fault fault;
   const std::string name = spec.option("fault");
@@ -390,7 +406,8 @@ Expected<Fault> parse_fault(const BackendSpec& spec) {
     const auto plus = pair.find('+');
     fault.pair_from = pair.substr(0, plus);
     if (plus != std::string::npos) fault.pair_to = pair.substr(plus + 1);
-    if (fault.pair_from.empty() || fault.pair_to.empty()) return make_error("'{}': pair={} is not of the form NODE+NODE", to_string(spec), pair);
+    if (fault.pair_from.empty() || fault.pair_to.empty())
+      return make_error("'{}': pair={} is not of the form NODE+NODE", to_string(spec), pair);
   }
   if (fault.op.empty() && fault.node.empty() && fault.pair_to.empty()) {
     return make_error("'{}': say where, with op=OPERATOR, node=ID or pair=ID+ID", to_string(spec));
@@ -416,8 +433,10 @@ std::string fault_table() {
   std::string table;
   for (const auto& kind : kKinds) table += fmt::format("  fault={:<14} {}\n", kind.name, kind.what);
   table +=
-      "  where: op=OPERATOR (every node of it), node=ID, both, or pair=ID+ID: only in a graph that holds both nodes and a\n"
-      "  path from the first to the second (the second is changed). A base with options of its own goes in parentheses:\n"
+      "  where: op=OPERATOR (every node of it), node=ID, both, or pair=ID+ID: only in a graph that holds both nodes "
+      "and a\n"
+      "  path from the first to the second (the second is changed). A base with options of its own goes in "
+      "parentheses:\n"
       "    faulty:base=(onnxruntime@1.23.2:opt=basic,disable=A+B),op=Conv,fault=scale,size=12\n";
   return table;
 }

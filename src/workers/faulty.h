@@ -1,5 +1,5 @@
-// `faulty:base=SPEC,...`: any backend with one fault planted in it, by an edit of the graph that it is sent or of what it
-// returns. The faults sit among the base's honest rounding. What each does: fault_table().
+// `faulty:base=SPEC,...`: any backend with one fault planted in it, by an edit of the graph that it is sent or of what
+// it returns. The faults sit among the base's honest rounding. What each does: fault_table().
 #pragma once
 
 #include <memory>

@@ -26,7 +26,8 @@ DType GraphEdit::dtype_of(const std::string& tensor) const {
   std::string name = tensor;
   // At most one step a node: a graph is finite and without cycles, but it may come from a broken model.
   for (std::size_t step = 0; step <= graph_.nodes.size(); ++step) {
-    if (const auto found = graph_.initialisers.find(name); found != graph_.initialisers.end()) return found->second.dtype();
+    if (const auto found = graph_.initialisers.find(name); found != graph_.initialisers.end())
+      return found->second.dtype();
     for (const auto* list : {&graph_.inputs, &graph_.outputs, &graph_.values}) {
       for (const auto& value : *list) {
         if (value.name == name) return value.dtype;
@@ -40,7 +41,8 @@ DType GraphEdit::dtype_of(const std::string& tensor) const {
         return dtype_from_onnx_code(static_cast<int>(*code)).value_or(DType::f32);
       }
     }
-    if (const auto value = maker->attributes.find("value"); maker->op == "Constant" && value != maker->attributes.end()) {
+    if (const auto value = maker->attributes.find("value");
+        maker->op == "Constant" && value != maker->attributes.end()) {
       if (const auto* held = std::get_if<Tensor>(&value->second)) return held->dtype();
     }
     if (maker->inputs.empty()) break;
@@ -77,8 +79,9 @@ std::string GraphEdit::constant(const std::string& stem, Tensor value) {
   return name;
 }
 
-std::string GraphEdit::add(std::vector<Node>& nodes, const std::string& stem, std::string op, std::vector<std::string> inputs,
-                           std::map<std::string, Attribute> attributes, std::string output) {
+std::string GraphEdit::add(std::vector<Node>& nodes, const std::string& stem, std::string op,
+                           std::vector<std::string> inputs, std::map<std::string, Attribute> attributes,
+                           std::string output) {
   Node node;
   node.id = fresh(stem);
   node.op = std::move(op);
@@ -90,12 +93,12 @@ std::string GraphEdit::add(std::vector<Node>& nodes, const std::string& stem, st
 }
 
 void GraphEdit::insert(std::size_t position, std::vector<Node> nodes) {
-  graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(position), std::make_move_iterator(nodes.begin()),
-                      std::make_move_iterator(nodes.end()));
+  graph_.nodes.insert(graph_.nodes.begin() + static_cast<std::ptrdiff_t>(position),
+                      std::make_move_iterator(nodes.begin()), std::make_move_iterator(nodes.end()));
 }
 
-Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::string& stem, const std::string& input, DType dtype,
-                                       const Change& change, const std::string& output) {
+Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::string& stem, const std::string& input,
+                                       DType dtype, const Change& change, const std::string& output) {
   const bool multiply = change.factor != 1;
   const double wanted = multiply ? change.factor : change.offset;
   const double neutral = multiply ? 1 : 0;
@@ -108,18 +111,22 @@ Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::stri
   return add(nodes, stem, multiply ? "Mul" : "Add", {input, operand}, {}, output);
 }
 
-std::string GraphEdit::slice(std::vector<Node>& nodes, const std::string& stem, const std::string& input, std::int64_t start,
-                             std::int64_t end, std::int64_t axis) {
+std::string GraphEdit::slice(std::vector<Node>& nodes, const std::string& stem, const std::string& input,
+                             std::int64_t start, std::int64_t end, std::int64_t axis) {
   if (graph_.opset() < 10) {
     return add(nodes, stem, "Slice", {input},
-               {{"starts", std::vector<std::int64_t>{start}}, {"ends", std::vector<std::int64_t>{end}}, {"axes", std::vector<std::int64_t>{axis}}});
+               {{"starts", std::vector<std::int64_t>{start}},
+                {"ends", std::vector<std::int64_t>{end}},
+                {"axes", std::vector<std::int64_t>{axis}}});
   }
-  return add(nodes, stem, "Slice",
-             {input, constant(stem, integers({start})), constant(stem, integers({end})), constant(stem, integers({axis}))});
+  return add(
+      nodes, stem, "Slice",
+      {input, constant(stem, integers({start})), constant(stem, integers({end})), constant(stem, integers({axis}))});
 }
 
-Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::string& stem, const std::string& input, DType dtype,
-                                       const Change& change, const Region& region, const std::string& output) {
+Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::string& stem, const std::string& input,
+                                       DType dtype, const Change& change, const Region& region,
+                                       const std::string& output) {
   std::string whole = input;
   if (!region.axis) whole = add(nodes, stem, "Reshape", {input, constant(stem, integers({-1}))});
   const std::int64_t axis = region.axis.value_or(0);
@@ -127,7 +134,8 @@ Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::stri
   std::vector<std::string> parts;
   if (start != 0) parts.push_back(slice(nodes, stem, whole, 0, start, axis));
   const bool to_the_end = start < 0 && end >= 0;
-  OPDIFF_TRY(auto middle, apply(nodes, stem, slice(nodes, stem, whole, start, to_the_end ? kEnd : end, axis), dtype, change));
+  OPDIFF_TRY(auto middle,
+             apply(nodes, stem, slice(nodes, stem, whole, start, to_the_end ? kEnd : end, axis), dtype, change));
   parts.push_back(std::move(middle));
   if (!to_the_end) parts.push_back(slice(nodes, stem, whole, end, kEnd, axis));
   if (region.axis) return add(nodes, stem, "Concat", parts, {{"axis", axis}}, output);
@@ -146,7 +154,8 @@ Expected<void> GraphEdit::change_output(std::size_t position, const std::string&
   return {};
 }
 
-Expected<void> GraphEdit::change_output(std::size_t position, const std::string& name, const Change& change, const Region& region) {
+Expected<void> GraphEdit::change_output(std::size_t position, const std::string& name, const Change& change,
+                                        const Region& region) {
   const std::string stem = graph_.nodes[position].id, before = fresh(name);
   std::vector<Node> nodes;
   OPDIFF_TRY(const auto result, apply(nodes, stem, before, dtype_of(name), change, region, name));
@@ -156,7 +165,8 @@ Expected<void> GraphEdit::change_output(std::size_t position, const std::string&
   return {};
 }
 
-Expected<void> GraphEdit::change_input(std::size_t position, std::size_t input, const Change& change, const Region& region) {
+Expected<void> GraphEdit::change_input(std::size_t position, std::size_t input, const Change& change,
+                                       const Region& region) {
   const std::string stem = graph_.nodes[position].id, name = graph_.nodes[position].inputs[input];
   std::vector<Node> nodes;
   OPDIFF_TRY(const auto result, apply(nodes, stem, name, dtype_of(name), change, region));
@@ -168,13 +178,15 @@ Expected<void> GraphEdit::change_input(std::size_t position, std::size_t input, 
 Expected<void> GraphEdit::round_input(std::size_t position, std::size_t input, DType dtype) {
   const std::string stem = graph_.nodes[position].id, name = graph_.nodes[position].inputs[input];
   const DType own = dtype_of(name);
-  if (!is_float(own) || own == dtype) return make_error("input '{}' is {}: rounding it to {} changes nothing", name, dtype_name(own), dtype_name(dtype));
+  if (!is_float(own) || own == dtype)
+    return make_error("input '{}' is {}: rounding it to {} changes nothing", name, dtype_name(own), dtype_name(dtype));
   if (const auto found = graph_.initialisers.find(name); found != graph_.initialisers.end()) {
     const auto rounded = Tensor::from_doubles(dtype, found->second.shape(), found->second.to_doubles()).to_doubles();
     replace_initialiser(position, input, Tensor::from_doubles(own, found->second.shape(), rounded));
     return {};
   }
-  if (dtype == DType::bf16 && graph_.opset() < 13) return make_error("bfloat16 needs opset 13; this model has {}", graph_.opset());
+  if (dtype == DType::bf16 && graph_.opset() < 13)
+    return make_error("bfloat16 needs opset 13; this model has {}", graph_.opset());
   std::vector<Node> nodes;
   const std::string narrow = add(nodes, stem, "Cast", {name}, {{"to", std::int64_t{onnx_code(dtype)}}});
   graph_.nodes[position].inputs[input] = add(nodes, stem, "Cast", {narrow}, {{"to", std::int64_t{onnx_code(own)}}});

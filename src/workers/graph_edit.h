@@ -39,7 +39,8 @@ class GraphEdit {
   // After these, whoever read output `name` of node `position` reads the changed one. The error says why the change
   // would be none.
   Expected<void> change_output(std::size_t position, const std::string& name, const Change& change);
-  Expected<void> change_output(std::size_t position, const std::string& name, const Change& change, const Region& region);
+  Expected<void> change_output(std::size_t position, const std::string& name, const Change& change,
+                               const Region& region);
   // The node reads a changed copy of its input; nobody else does.
   Expected<void> change_input(std::size_t position, std::size_t input, const Change& change, const Region& region);
   // The node reads input rounded to `dtype` and back.

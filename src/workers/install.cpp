@@ -83,8 +83,8 @@ Expected<void> write_file(const fs::path& file, const std::string& text) {
 }
 
 // A command of the installation; its output goes to the log and, on failure, its end into the error.
-Expected<std::string> install_step(const std::vector<std::string>& arguments, const fs::path& log, const AddOptions& options,
-                                   const std::string& what) {
+Expected<std::string> install_step(const std::vector<std::string>& arguments, const fs::path& log,
+                                   const AddOptions& options, const std::string& what) {
   CommandOptions command;
   command.log = log;
   command.environment = {{"PYTHONPATH", std::nullopt}, {"PYTHONHOME", std::nullopt}, {"PIP_USER", "0"}};
@@ -95,22 +95,25 @@ Expected<std::string> install_step(const std::vector<std::string>& arguments, co
   auto result = run_command(arguments, command);
   if (!result) return tl::unexpected(result.error());
   if (result->status != 0) {
-    return make_error("{} failed (status {}):\n{}\nThe whole log: {}", what, result->status, last_lines(result->output, 8), log.string());
+    return make_error("{} failed (status {}):\n{}\nThe whole log: {}", what, result->status,
+                      last_lines(result->output, 8), log.string());
   }
   return std::move(result->output);
 }
 
-Expected<void> make_environment(const fs::path& folder, const std::vector<Installation>& installations, const std::string& version,
-                                const AddOptions& options) {
+Expected<void> make_environment(const fs::path& folder, const std::vector<Installation>& installations,
+                                const std::string& version, const AddOptions& options) {
   std::error_code error;
   fs::remove_all(folder, error);  // what an interrupted run left
   fs::create_directories(folder, error);
   if (error) return make_error("cannot make {}: {}", folder.string(), error.message());
   const fs::path log = folder / "install.log";
-  OPDIFF_TRY(const auto made, install_step({base_python(), "-m", "venv", folder.string()}, log, options,
-                                           "making a virtual environment (on Debian it needs the package python3-venv)"));
+  OPDIFF_TRY(const auto made,
+             install_step({base_python(), "-m", "venv", folder.string()}, log, options,
+                          "making a virtual environment (on Debian it needs the package python3-venv)"));
   for (const auto& installation : installations) {
-    std::vector<std::string> arguments = {(folder / "bin/python").string(), "-m", "pip", "install", "--no-input", "--progress-bar", "off"};
+    std::vector<std::string> arguments = {
+        (folder / "bin/python").string(), "-m", "pip", "install", "--no-input", "--progress-bar", "off"};
     if (!installation.dependencies) arguments.push_back("--no-deps");
     std::string names;
     for (const auto& package : installation.packages) {
@@ -120,26 +123,34 @@ Expected<void> make_environment(const fs::path& folder, const std::vector<Instal
     options.say("pip install" + names);
     OPDIFF_TRY(const auto installed, install_step(arguments, log, options, "pip install" + names));
   }
-  OPDIFF_TRY(const auto frozen, install_step({(folder / "bin/python").string(), "-m", "pip", "freeze", "--disable-pip-version-check"},
-                                             log, options, "pip freeze"));
+  OPDIFF_TRY(const auto frozen,
+             install_step({(folder / "bin/python").string(), "-m", "pip", "freeze", "--disable-pip-version-check"}, log,
+                          options, "pip freeze"));
   return write_file(folder / "lock.txt", frozen);
 }
 
 Expected<void> build_worker(const Manifest& manifest, const fs::path& folder, const AddOptions& options) {
   OPDIFF_TRY(const fs::path root, opdiff_root());
   options.say("building the worker");
-  std::vector<std::string> configure = {"cmake", "-S", (manifest.folder / manifest.source).lexically_normal().string(), "-B",
-                                        (folder / "worker").string(), "-DCMAKE_BUILD_TYPE=Release", "-DOPDIFF_ROOT=" + root.string()};
+  std::vector<std::string> configure = {"cmake",
+                                        "-S",
+                                        (manifest.folder / manifest.source).lexically_normal().string(),
+                                        "-B",
+                                        (folder / "worker").string(),
+                                        "-DCMAKE_BUILD_TYPE=Release",
+                                        "-DOPDIFF_ROOT=" + root.string()};
   for (const auto& [name, value] : manifest.cache) {
     configure.push_back(fmt::format("-D{}={}", name, replaced(value, "{env}", folder.string())));
   }
   const fs::path log = folder / "install.log";
   OPDIFF_TRY(const auto configured, install_step(configure, log, options, "configuring the worker with CMake"));
-  OPDIFF_TRY(const auto built, install_step({"cmake", "--build", (folder / "worker").string(), "--target", "worker", "-j2"}, log,
-                                            options, "building the worker"));
+  OPDIFF_TRY(const auto built,
+             install_step({"cmake", "--build", (folder / "worker").string(), "--target", "worker", "-j2"}, log, options,
+                          "building the worker"));
   std::error_code ignored;
   if (!fs::exists(folder / "worker/worker", ignored)) {
-    return make_error("the build made no {}; its CMakeLists.txt must have a target `worker`", (folder / "worker/worker").string());
+    return make_error("the build made no {}; its CMakeLists.txt must have a target `worker`",
+                      (folder / "worker/worker").string());
   }
   return {};
 }
@@ -165,8 +176,8 @@ Expected<Added> bind(const Manifest& manifest, const BackendSpec& spec, const Ad
   added.installed = {manifest.name, spec.version, python.parent_path().parent_path(), python, true};
   auto info = try_worker(manifest, added.installed);
   if (!info) {
-    return make_error("{} cannot run the {} worker (it needs numpy and {}): {}", options.python, manifest.name, manifest.module,
-                      info.error().message);
+    return make_error("{} cannot run the {} worker (it needs numpy and {}): {}", options.python, manifest.name,
+                      manifest.module, info.error().message);
   }
   added.info = *std::move(info);
   if (!spec.version.empty() && spec.version != added.info.version) {
@@ -174,7 +185,8 @@ Expected<Added> bind(const Manifest& manifest, const BackendSpec& spec, const Ad
   }
   added.installed.version = added.info.version;
   std::string quoted = python.string();
-  if (quoted.find_first_of("\"\\\n") != std::string::npos) return make_error("--python {}: a path with quotes cannot be recorded", quoted);
+  if (quoted.find_first_of("\"\\\n") != std::string::npos)
+    return make_error("--python {}: a path with quotes cannot be recorded", quoted);
   OPDIFF_RETURN_IF_ERROR(write_file(binding_file(manifest.name),
                                     fmt::format("python = \"{}\"\nversion = \"{}\"\n", quoted, added.info.version)));
   return added;
@@ -198,7 +210,8 @@ Expected<Added> add_backend(const std::string& requirement, const AddOptions& op
   std::error_code ignored;
   const bool ready = fs::exists(folder / "ready", ignored);
   if (!ready) {
-    options.say(fmt::format("{} {}: up to {:g} MB to download, into {}", spec.name, spec.version, manifest.megabytes, folder.string()));
+    options.say(fmt::format("{} {}: up to {:g} MB to download, into {}", spec.name, spec.version, manifest.megabytes,
+                            folder.string()));
     OPDIFF_RETURN_IF_ERROR(make_environment(folder, manifest.installations, spec.version, options));
   }
   // A worker of an environment that is ready is built again: its sources may have changed.
@@ -207,8 +220,8 @@ Expected<Added> add_backend(const std::string& requirement, const AddOptions& op
   if (!info) return make_error("{}\nThe environment: {}", info.error().message, folder.string());
   added.info = *std::move(info);
   if (added.info.version != spec.version) {
-    return make_error("{} {} was asked for, but what was installed says that it is {}; environment: {}", spec.name, spec.version,
-                      added.info.version, folder.string());
+    return make_error("{} {} was asked for, but what was installed says that it is {}; environment: {}", spec.name,
+                      spec.version, added.info.version, folder.string());
   }
   if (!ready) OPDIFF_RETURN_IF_ERROR(write_file(folder / "ready", added.info.version + "\n"));
   return added;

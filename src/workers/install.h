@@ -9,7 +9,7 @@
 namespace opdiff {
 
 struct AddOptions {
-  std::string python;                                   // an interpreter of the user's to bind, untouched
+  std::string python;  // an interpreter of the user's to bind, untouched
   std::function<void(const std::string&)> say = [](const std::string&) {};  // progress, a line each
 };
 

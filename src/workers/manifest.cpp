@@ -1,9 +1,10 @@
 #include "workers/manifest.h"
 
+#include <toml++/toml.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <toml++/toml.h>
 
 namespace opdiff {
 namespace fs = std::filesystem;
@@ -45,7 +46,8 @@ Expected<std::vector<Installation>> installations_of(const toml::table& table) {
     for (const auto& package : *packages) {
       const auto text = package.value<std::string>();
       // Not a way to smuggle pip's own options in.
-      if (!text || text->empty() || (*text)[0] == '-') return make_error("'packages' holds something that is no package");
+      if (!text || text->empty() || (*text)[0] == '-')
+        return make_error("'packages' holds something that is no package");
       installation.packages.push_back(*text);
     }
     result.push_back(std::move(installation));
@@ -58,7 +60,8 @@ Expected<Manifest> manifest_of(const toml::table& table, const fs::path& file) {
   manifest.folder = file.parent_path();
   manifest.name = table["name"].value_or(std::string());
   if (manifest.name != manifest.folder.filename()) {
-    return make_error("name = '{}' is not the name of its folder, '{}'", manifest.name, manifest.folder.filename().string());
+    return make_error("name = '{}' is not the name of its folder, '{}'", manifest.name,
+                      manifest.folder.filename().string());
   }
   const auto kind_text = table["kind"].value_or(std::string());
   const auto kind = kind_from(kind_text);
@@ -91,7 +94,8 @@ fs::path user_folder(const char* variable, const char* fallback) {
 
 bool is_root(const fs::path& folder) {
   std::error_code ignored;
-  return fs::is_regular_file(folder / "sdk/python/opdiff_worker.py", ignored) && fs::is_directory(folder / "backends", ignored);
+  return fs::is_regular_file(folder / "sdk/python/opdiff_worker.py", ignored) &&
+         fs::is_directory(folder / "backends", ignored);
 }
 
 }  // namespace
@@ -100,7 +104,8 @@ Expected<Manifest> read_manifest(const fs::path& file) {
   std::error_code error;
   const auto size = fs::file_size(file, error);
   if (error) return make_error("{}: {}", file.string(), error.message());
-  if (size > kMaximumManifest) return make_error("{}: {} bytes; a manifest has at most {}", file.string(), size, kMaximumManifest);
+  if (size > kMaximumManifest)
+    return make_error("{}: {} bytes; a manifest has at most {}", file.string(), size, kMaximumManifest);
   try {
     const auto table = toml::parse_file(file.string());
     auto manifest = manifest_of(table, file);

@@ -24,8 +24,8 @@ struct Manifest {
   std::string version;  // the default
   std::string module;   // what a bound interpreter must be able to import
   double megabytes = 0;
-  std::string worker;  // python: the file beside the manifest
-  std::string source;  // native: the folder of CMakeLists.txt, relative to the manifest
+  std::string worker;                              // python: the file beside the manifest
+  std::string source;                              // native: the folder of CMakeLists.txt, relative to the manifest
   std::map<std::string, std::string> cache;        // native: CMake cache variables
   std::map<std::string, std::string> environment;  // for the worker
   std::map<std::string, std::string> options;      // what users may write in a spec, for people

@@ -14,7 +14,8 @@ Expected<std::unique_ptr<Backend>> open_nested(const BackendSpec& spec, const Op
     OPDIFF_TRY(auto backend, WorkerBackend::start(std::move(launch), options.limits));
     return backend;
   }
-  if (depth >= kMaximumNesting) return make_error("'{}': at most {} faults on one backend", to_string(spec), kMaximumNesting);
+  if (depth >= kMaximumNesting)
+    return make_error("'{}': at most {} faults on one backend", to_string(spec), kMaximumNesting);
   if (!spec.version.empty()) return make_error("'{}': faulty has no versions; its base may have one", to_string(spec));
   if (!spec.options.contains("base")) return make_error("'{}': base=SPEC is missing", to_string(spec));
   OPDIFF_TRY(const auto base_spec, parse_spec(spec.option("base")));

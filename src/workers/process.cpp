@@ -27,9 +27,7 @@ constexpr double kPollInterval = 0.010;     // design.md section 4
 constexpr double kMembersInterval = 0.100;  // a scan of /proc costs about a millisecond
 constexpr double kLastWords = 0.5;          // how long a process that closed its socket may take to end by itself
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::int64_t resident_of(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/statm", pid));
@@ -38,7 +36,8 @@ std::int64_t resident_of(pid_t pid) {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-// Processes of a group, found by their fifth field in /proc/PID/stat; the second is in parentheses and may hold anything.
+// Processes of a group, found by their fifth field in /proc/PID/stat; the second is in parentheses and may hold
+// anything.
 std::vector<pid_t> members_of(pid_t group) {
   std::vector<pid_t> members;
   DIR* folder = opendir("/proc");
@@ -121,11 +120,13 @@ tl::expected<WireFrame, Outcome> WorkerProcess::exchange(WireFrame request, cons
         return reader.take();
       }
       if (!received && !reader.closed()) {
-        return tl::unexpected(kill(OutcomeKind::crash, fmt::format("it broke the protocol: {}", received.error().message)));
+        return tl::unexpected(
+            kill(OutcomeKind::crash, fmt::format("it broke the protocol: {}", received.error().message)));
       }
       if (!received || !sent) {
         finish(kLastWords);
-        return tl::unexpected(kill(OutcomeKind::crash, received ? sent.error().message : received.error().message, true));
+        return tl::unexpected(
+            kill(OutcomeKind::crash, received ? sent.error().message : received.error().message, true));
       }
     }
     const double time = now();
@@ -199,11 +200,11 @@ void WorkerProcess::finish(double seconds) {
 Outcome WorkerProcess::kill(OutcomeKind kind, std::string_view why, bool prefer_ending) {
   // Ours is the signal only if it had not ended by itself.
   siginfo_t info{};
-  const bool ended = alive() && waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-                     info.si_pid == pid_;
+  const bool ended =
+      alive() && waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid_;
   end_group();
-  std::string reason = ended && prefer_ending ? fmt::format("the worker {}", ending())
-                                                            : fmt::format("the worker was stopped: {}", why);
+  std::string reason =
+      ended && prefer_ending ? fmt::format("the worker {}", ending()) : fmt::format("the worker was stopped: {}", why);
   const std::string tail = log_tail();
   if (!tail.empty()) reason += "; its last words: " + tail;
   return Outcome::failure(kind, reason);
@@ -211,7 +212,8 @@ Outcome WorkerProcess::kill(OutcomeKind kind, std::string_view why, bool prefer_
 
 std::string WorkerProcess::ending() const {
   const int status = wait_status_.value_or(0);
-  if (WIFSIGNALED(status)) return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    return fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   return fmt::format("exited with status {}", WEXITSTATUS(status));
 }
 

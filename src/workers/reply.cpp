@@ -67,7 +67,8 @@ Expected<std::pair<OutcomeKind, std::string>> outcome_of(const json& object) {
   return std::pair(*kind, one_line(std::move(reason)));
 }
 
-Expected<std::pair<std::string, Tensor>> output_of(const json& item, const FileDescriptor& arena, std::int64_t* bytes_left) {
+Expected<std::pair<std::string, Tensor>> output_of(const json& item, const FileDescriptor& arena,
+                                                   std::int64_t* bytes_left) {
   if (!item.is_object()) return make_error("an output is no object");
   OPDIFF_TRY(const auto name, string_of(item, "name", true));
   OPDIFF_TRY(const auto dtype_text, string_of(item, "dtype", true));
@@ -77,7 +78,8 @@ Expected<std::pair<std::string, Tensor>> output_of(const json& item, const FileD
   if (dimensions == item.end() || !dimensions->is_array()) return make_error("output '{}' has no shape", name);
   Shape shape;
   for (const auto& dimension : *dimensions) {
-    if (!dimension.is_number_integer()) return make_error("output '{}' has a shape with something that is no integer", name);
+    if (!dimension.is_number_integer())
+      return make_error("output '{}' has a shape with something that is no integer", name);
     shape.push_back(dimension.get<std::int64_t>());
   }
   const auto offset = item.find("offset");
@@ -86,7 +88,8 @@ Expected<std::pair<std::string, Tensor>> output_of(const json& item, const FileD
   if (!count) return with_context(fmt::format("output '{}'", name), count.error());
   // Counted against the whole, so that many names of one place cannot multiply it.
   *bytes_left -= *count * static_cast<std::int64_t>(dtype_size(*dtype));
-  if (*bytes_left < 0) return make_error("output '{}' of shape {} is larger than the memory limit", name, to_string(shape));
+  if (*bytes_left < 0)
+    return make_error("output '{}' of shape {} is larger than the memory limit", name, to_string(shape));
   auto tensor = read_tensor(arena, *dtype, shape, offset->get<std::int64_t>());
   if (!tensor) return with_context(fmt::format("output '{}' of shape {}", name, to_string(shape)), tensor.error());
   return std::pair(name, *std::move(tensor));

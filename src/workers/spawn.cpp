@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <condition_variable>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -57,7 +57,7 @@ struct ChildPlan {
     }
     close(score);
   }
-  struct sigaction plain {};
+  struct sigaction plain{};
   plain.sa_handler = SIG_DFL;
   for (int number = 1; number < 32; ++number) sigaction(number, &plain, nullptr);
   sigset_t none;
@@ -135,8 +135,8 @@ Expected<Spawned> spawn(const std::vector<std::string>& arguments, const std::ve
 
   const auto argument_pointers = pointers(arguments);
   const auto environment_pointers = pointers(environment);
-  const ChildPlan plan{argument_pointers.data(), environment_pointers.data(), theirs.get(), log_end.get(),
-                       status_write.get(),       getpid()};
+  const ChildPlan plan{
+      argument_pointers.data(), environment_pointers.data(), theirs.get(), log_end.get(), status_write.get(), getpid()};
   const pid_t pid = SpawnThread::instance().run(std::packaged_task<pid_t()>([&plan] {
     const pid_t child = fork();
     if (child == 0) become_worker(plan);

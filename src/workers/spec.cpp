@@ -122,7 +122,8 @@ std::string to_string(const BackendSpec& spec) {
   if (!spec.version.empty()) text += "@" + spec.version;
   char separator = ':';
   for (const auto& [key, value] : spec.options) {
-    const bool wrap = value.find_first_of(",()") != std::string::npos || (key == "base" && value.find(':') != std::string::npos);
+    const bool wrap =
+        value.find_first_of(",()") != std::string::npos || (key == "base" && value.find(':') != std::string::npos);
     text += fmt::format("{}{}={}{}{}", separator, key, wrap ? "(" : "", value, wrap ? ")" : "");
     separator = ',';
   }

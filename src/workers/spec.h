@@ -28,8 +28,8 @@ Expected<BackendSpec> parse_spec(std::string_view text);
 // "onnxruntime,torch:compile=inductor,mkldnn=0,onednn": a piece `key=value` after a spec with options belongs to it.
 Expected<std::vector<BackendSpec>> parse_spec_list(std::string_view text);
 
-// As the user wrote it. Else: options in alphabetical order, values with commas or parentheses in parentheses: parse_spec
-// reads it back.
+// As the user wrote it. Else: options in alphabetical order, values with commas or parentheses in parentheses:
+// parse_spec reads it back.
 std::string to_string(const BackendSpec& spec);
 
 // The spec with one option set (an empty value removes it). Of `faulty` the base's option is set, not its own:

@@ -15,7 +15,6 @@ namespace {
 
 constexpr int kDescriptorsSeen = 8;  // room for more than the one allowed, so that the rest can be closed
 
-
 }  // namespace
 
 void FileDescriptor::reset(int value) {
@@ -49,12 +48,13 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
   if (offset < 0 || offset % static_cast<std::int64_t>(kArenaAlignment) != 0) {
     return make_error("offset {} is no multiple of {}", offset, kArenaAlignment);
   }
-  struct stat status {};
+  struct stat status{};
   if (!arena || fstat(arena.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return make_error("no shared memory came with it");
   }
   // A sparse file could claim any size: what is allocated counts (512-byte blocks, whole pages).
-  const auto size = std::min(static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks) * 512);
+  const auto size =
+      std::min(static_cast<std::uint64_t>(status.st_size), static_cast<std::uint64_t>(status.st_blocks) * 512);
   if (static_cast<std::uint64_t>(offset) > size || bytes > size - static_cast<std::uint64_t>(offset)) {
     return make_error("{} bytes at offset {} do not lie in shared memory of {} bytes", bytes, offset, size);
   }

@@ -36,7 +36,7 @@ class FileDescriptor {
 };
 
 struct WireFrame {
-  std::string body;  // JSON
+  std::string body;      // JSON
   FileDescriptor arena;  // none when the frame carries no tensors
 };
 

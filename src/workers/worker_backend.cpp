@@ -39,7 +39,8 @@ Outcome WorkerBackend::ensure_alive() {
 Outcome WorkerBackend::say_hello() {
   nlohmann::json reply;
   FileDescriptor arena;
-  Outcome outcome = call({{"verb", "hello"}, {"options", launch_.options}}, nullptr, limits_.hello_seconds, &reply, &arena);
+  Outcome outcome =
+      call({{"verb", "hello"}, {"options", launch_.options}}, nullptr, limits_.hello_seconds, &reply, &arena);
   if (!outcome.ok()) {
     if (process_) process_.reset();
     return outcome;
@@ -72,8 +73,9 @@ Outcome WorkerBackend::call(nlohmann::json request, const ArenaBuilder* arena, d
   frame.body = request.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   request = nullptr;
   if (frame.body.size() > kMaximumFrame) {
-    return Outcome::failure(OutcomeKind::error, fmt::format("the graph is too large for the wire: {} bytes of JSON; at most {}",
-                                                            frame.body.size(), kMaximumFrame));
+    return Outcome::failure(OutcomeKind::error,
+                            fmt::format("the graph is too large for the wire: {} bytes of JSON; at most {}",
+                                        frame.body.size(), kMaximumFrame));
   }
   if (arena) {
     auto made = make_arena(*arena);
@@ -135,13 +137,15 @@ Outcome WorkerBackend::run(int handle, const TensorMap& inputs, int repeat) {
   return read_run_reply(reply, reply_arena, found->second);
 }
 
-Outcome WorkerBackend::read_run_reply(const nlohmann::json& reply, const FileDescriptor& arena, const Prepared& prepared) {
+Outcome WorkerBackend::read_run_reply(const nlohmann::json& reply, const FileDescriptor& arena,
+                                      const Prepared& prepared) {
   auto run = read_run(reply, arena, limits_.resident_bytes > 0 ? limits_.resident_bytes : machine_memory() / 4 * 3);
   if (!run) return broke_protocol(run.error().message);
   const std::set<std::string> wanted(prepared.outputs.begin(), prepared.outputs.end());
   for (const auto& [name, tensor] : run->outputs) {
     if (!wanted.contains(name)) {
-      return Outcome::failure(OutcomeKind::error, fmt::format("the worker returned '{}', which is no output of the graph", name));
+      return Outcome::failure(OutcomeKind::error,
+                              fmt::format("the worker returned '{}', which is no output of the graph", name));
     }
   }
   for (const auto& name : wanted) {

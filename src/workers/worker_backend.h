@@ -12,9 +12,9 @@
 namespace opdiff {
 
 struct WorkerLimits {
-  double hello_seconds = 180;    // imports of frameworks take 0.2 to 8 s on a quiet machine
-  double prepare_seconds = 300;  // compilers: the first graph of torch's inductor takes up to 176 s
-  double run_seconds = 300;      // inductor compiles in the first run
+  double hello_seconds = 180;       // imports of frameworks take 0.2 to 8 s on a quiet machine
+  double prepare_seconds = 300;     // compilers: the first graph of torch's inductor takes up to 176 s
+  double run_seconds = 300;         // inductor compiles in the first run
   std::int64_t resident_bytes = 0;  // 0: three quarters of the machine's memory
 };
 

@@ -95,7 +95,8 @@ TEST_P(Frameworks, LowPrecisionTravels) {
   ASSERT_TRUE(backend);
   for (const DType dtype : {DType::f64, DType::f16, DType::bf16}) {
     Graph graph;
-    graph.inputs = {{"a", dtype, std::vector<Dimension>{{2, ""}, {2, ""}}}, {"b", dtype, std::vector<Dimension>{{2, ""}, {2, ""}}}};
+    graph.inputs = {{"a", dtype, std::vector<Dimension>{{2, ""}, {2, ""}}},
+                    {"b", dtype, std::vector<Dimension>{{2, ""}, {2, ""}}}};
     graph.outputs = {{"y", dtype, {}}};
     graph.nodes = {{"mul", "Mul", "", {"a", "b"}, {"y"}, {}}};
     const Tensor a = Tensor::from_doubles(dtype, {2, 2}, std::vector<double>{1, 1.5, -2, 0.25});
@@ -123,23 +124,29 @@ TEST_P(Frameworks, NoKernelIsUnsupported) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Frameworks,
-                         ::testing::Values("onnxruntime", "onnxruntime:opt=disable", "onnxruntime:opt=basic,disable=MatMulAddFusion+ConvBNFusion",
-                                           "torch", "torch:mkldnn=0,threads=1", "onednn"),
+                         ::testing::Values("onnxruntime", "onnxruntime:opt=disable",
+                                           "onnxruntime:opt=basic,disable=MatMulAddFusion+ConvBNFusion", "torch",
+                                           "torch:mkldnn=0,threads=1", "onednn"),
                          [](const auto& info) {
                            std::string name = info.param;
-                           std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
                            return name;
                          });
 
 TEST(FrameworkOptions, AreChecked) {
   if (installed("onnxruntime")) {
-    EXPECT_THAT(open_backend("onnxruntime:opt=fast").error().message, ::testing::HasSubstr("option opt=fast: must be one of disable, basic"));
+    EXPECT_THAT(open_backend("onnxruntime:opt=fast").error().message,
+                ::testing::HasSubstr("option opt=fast: must be one of disable, basic"));
     EXPECT_THAT(open_backend("onnxruntime:disable=NoSuchPass").error().message, ::testing::HasSubstr("no such pass"));
     EXPECT_THAT(open_backend("onnxruntime:speed=9").error().message, ::testing::HasSubstr("unknown option 'speed'"));
     EXPECT_THAT(open_backend("onnxruntime:threads=0").error().message, ::testing::HasSubstr("threads=0"));
-    EXPECT_THAT(open_backend("onnxruntime@0.0.1").error().message, ::testing::HasSubstr("opdiff backend add onnxruntime==0.0.1"));
+    EXPECT_THAT(open_backend("onnxruntime@0.0.1").error().message,
+                ::testing::HasSubstr("opdiff backend add onnxruntime==0.0.1"));
   }
-  EXPECT_THAT(open_backend("nonsense").error().message, ::testing::HasSubstr("there is no backend 'nonsense'; there are: faulty"));
+  EXPECT_THAT(open_backend("nonsense").error().message,
+              ::testing::HasSubstr("there is no backend 'nonsense'; there are: faulty"));
 }
 
 }  // namespace

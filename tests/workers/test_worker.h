@@ -78,7 +78,8 @@ inline std::vector<std::string> leftover_processes() {
     std::ifstream environment(entry.path() / "environ", std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(environment)), {});
     // Workers of this test are known by their TMPDIR, which names this process's own folder (see SetUp of the tests).
-    if (text.find("opdiff-worker-") != std::string::npos && text.find(std::to_string(getpid()) + "-opdiff-test") != std::string::npos) {
+    if (text.find("opdiff-worker-") != std::string::npos &&
+        text.find(std::to_string(getpid()) + "-opdiff-test") != std::string::npos) {
       found.push_back(entry.path().string());
     }
   }
@@ -100,7 +101,8 @@ class Workers : public ::testing::Test {
   }
   void TearDown() override {
     EXPECT_EQ(open_descriptors(), descriptors_);
-    for (int wait = 0; wait < 200 && !leftover_processes().empty(); ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    for (int wait = 0; wait < 200 && !leftover_processes().empty(); ++wait)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(leftover_processes(), std::vector<std::string>{});
     EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "a worker's temporary folder is left";
     std::filesystem::remove_all(folder_);

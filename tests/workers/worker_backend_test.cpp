@@ -43,7 +43,8 @@ TEST_F(Workers, EveryDtypeTravelsBothWays) {
     graph.nodes = {{"n", "Identity", "", {"x"}, {"y"}, {}}};
     for (const Shape& shape : {Shape{}, Shape{0, 3}, Shape{5}, Shape{2, 3, 4}}) {
       std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
-      for (std::size_t k = 0; k < values.size(); ++k) values[k] = dtype == DType::boolean ? k % 2 : static_cast<double>(k);
+      for (std::size_t k = 0; k < values.size(); ++k)
+        values[k] = dtype == DType::boolean ? k % 2 : static_cast<double>(k);
       const Tensor x = Tensor::from_doubles(dtype, shape, values);
       const Outcome outcome = run_once(*backend, graph, {{"x", x}});
       ASSERT_TRUE(outcome.ok()) << dtype_name(dtype) << outcome.reason;
@@ -86,7 +87,8 @@ TEST_P(MisdeedTest, IsAnOutcomeAndTheNextWorkerWorks) {
   EXPECT_EQ(outcome.kind, GetParam().kind) << outcome.reason;
   EXPECT_THAT(outcome.reason, HasSubstr(GetParam().reason));
   EXPECT_EQ(outcome.reason.find('\n'), std::string::npos);
-  const bool died = outcome.kind == OutcomeKind::crash || outcome.kind == OutcomeKind::timeout || outcome.kind == OutcomeKind::out_of_memory;
+  const bool died = outcome.kind == OutcomeKind::crash || outcome.kind == OutcomeKind::timeout ||
+                    outcome.kind == OutcomeKind::out_of_memory;
   if (died && mode != "memory-error") {
     // The handle went with its worker; the next graph gets a new one.
     const Outcome gone = backend->run(handle, small_inputs());
@@ -98,31 +100,34 @@ TEST_P(MisdeedTest, IsAnOutcomeAndTheNextWorkerWorks) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, MisdeedTest,
-    ::testing::Values(Misdeed{"hang", OutcomeKind::timeout, "no answer within 0.5 s; its last words: hello from the test worker | hanging"},
-                      Misdeed{"crash", OutcomeKind::crash, "killed by signal 11 (Segmentation fault); its last words: hello from the test worker | about to fall"},
-                      Misdeed{"exit", OutcomeKind::crash, "exited with status 7"},
-                      Misdeed{"close", OutcomeKind::crash, "it closed the connection"},
-                      Misdeed{"garbage", OutcomeKind::crash, "its reply is no JSON object"},
-                      Misdeed{"binary", OutcomeKind::crash, "its reply is no JSON object"},
-                      Misdeed{"oversize", OutcomeKind::crash, "a frame of 4294967295 bytes"},
-                      Misdeed{"short", OutcomeKind::crash, "exited with status 0"},
-                      Misdeed{"deep", OutcomeKind::crash, "broke the protocol"},
-                      Misdeed{"wrong-id", OutcomeKind::crash, "not to request"},
-                      Misdeed{"babble", OutcomeKind::crash, "not to request"},
-                      Misdeed{"unknown-outcome", OutcomeKind::crash, "outcome 'splendid' is none of"},
-                      Misdeed{"wrong-dtype-name", OutcomeKind::crash, "output 'y' has the unknown dtype 'float7'"},
-                      Misdeed{"wrong-name", OutcomeKind::error, "'nobody asked', which is no output"},
-                      Misdeed{"missing", OutcomeKind::error, "returned no output 'y'"},
-                      Misdeed{"outside", OutcomeKind::crash, "no shared memory"},
-                      Misdeed{"sparse", OutcomeKind::crash, "do not lie in shared memory"},
-                      Misdeed{"huge-shape", OutcomeKind::crash, "output 'y'"},
-                      Misdeed{"negative-shape", OutcomeKind::crash, "output 'y'"},
-                      Misdeed{"two-descriptors", OutcomeKind::crash, "more than one file descriptor"},
-                      Misdeed{"memory", OutcomeKind::out_of_memory, "MB resident; the limit is 600 MB"},
-                      Misdeed{"error", OutcomeKind::error, "RuntimeError: kernel says no: line two"},
-                      Misdeed{"memory-error", OutcomeKind::out_of_memory, "Unable to allocate 1 TiB"},
-                      Misdeed{"child", OutcomeKind::crash, "killed by signal 11"},
-                      Misdeed{"temporary", OutcomeKind::crash, "killed by signal 9"}),
+    ::testing::Values(
+        Misdeed{"hang", OutcomeKind::timeout,
+                "no answer within 0.5 s; its last words: hello from the test worker | hanging"},
+        Misdeed{"crash", OutcomeKind::crash,
+                "killed by signal 11 (Segmentation fault); its last words: hello from the test worker | about to fall"},
+        Misdeed{"exit", OutcomeKind::crash, "exited with status 7"},
+        Misdeed{"close", OutcomeKind::crash, "it closed the connection"},
+        Misdeed{"garbage", OutcomeKind::crash, "its reply is no JSON object"},
+        Misdeed{"binary", OutcomeKind::crash, "its reply is no JSON object"},
+        Misdeed{"oversize", OutcomeKind::crash, "a frame of 4294967295 bytes"},
+        Misdeed{"short", OutcomeKind::crash, "exited with status 0"},
+        Misdeed{"deep", OutcomeKind::crash, "broke the protocol"},
+        Misdeed{"wrong-id", OutcomeKind::crash, "not to request"},
+        Misdeed{"babble", OutcomeKind::crash, "not to request"},
+        Misdeed{"unknown-outcome", OutcomeKind::crash, "outcome 'splendid' is none of"},
+        Misdeed{"wrong-dtype-name", OutcomeKind::crash, "output 'y' has the unknown dtype 'float7'"},
+        Misdeed{"wrong-name", OutcomeKind::error, "'nobody asked', which is no output"},
+        Misdeed{"missing", OutcomeKind::error, "returned no output 'y'"},
+        Misdeed{"outside", OutcomeKind::crash, "no shared memory"},
+        Misdeed{"sparse", OutcomeKind::crash, "do not lie in shared memory"},
+        Misdeed{"huge-shape", OutcomeKind::crash, "output 'y'"},
+        Misdeed{"negative-shape", OutcomeKind::crash, "output 'y'"},
+        Misdeed{"two-descriptors", OutcomeKind::crash, "more than one file descriptor"},
+        Misdeed{"memory", OutcomeKind::out_of_memory, "MB resident; the limit is 600 MB"},
+        Misdeed{"error", OutcomeKind::error, "RuntimeError: kernel says no: line two"},
+        Misdeed{"memory-error", OutcomeKind::out_of_memory, "Unable to allocate 1 TiB"},
+        Misdeed{"child", OutcomeKind::crash, "killed by signal 11"},
+        Misdeed{"temporary", OutcomeKind::crash, "killed by signal 9"}),
     [](const auto& info) {
       std::string name = info.param.mode;
       std::replace(name.begin(), name.end(), '-', '_');
@@ -210,7 +215,8 @@ TEST_F(Workers, DieWithTheEngine) {
     // A fresh process would do better, but the thread that starts workers does not survive a fork: exec ourselves.
     dup2(ends[1], 9);
     setenv("OPDIFF_TEST_ENGINE", "1", 1);
-    execl("/proc/self/exe", "workers_test", "--gtest_filter=WorkersEngine.DISABLED_Dies", "--gtest_also_run_disabled_tests", nullptr);
+    execl("/proc/self/exe", "workers_test", "--gtest_filter=WorkersEngine.DISABLED_Dies",
+          "--gtest_also_run_disabled_tests", nullptr);
     _exit(1);
   }
   close(ends[1]);
@@ -231,7 +237,8 @@ TEST_F(Workers, DieWithTheEngine) {
   }
   EXPECT_TRUE(gone);
   // Its temporary folder has nobody to remove it: see TearDown of the engine that was killed.
-  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("TMPDIR"))) std::filesystem::remove_all(entry.path());
+  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("TMPDIR")))
+    std::filesystem::remove_all(entry.path());
 }
 
 // Not a test of its own: the engine of DieWithTheEngine, run by it.

@@ -1,0 +1,214 @@
+// Faults planted into the test worker, whose arithmetic is exact on these numbers, and into onnxruntime if it is there.
+#include "workers/faulty.h"
+
+#include <gmock/gmock.h>
+
+#include "workers/environment.h"
+#include "workers/graph_edit.h"
+#include "workers/open.h"
+#include "workers/test_worker.h"
+
+namespace opdiff::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::unique_ptr<Backend> plant(const std::string& options, const std::string& mode = "good", WorkerLimits limits = {}) {
+  const auto spec = parse_spec("faulty:base=test," + options);
+  if (!spec) {
+    ADD_FAILURE() << spec.error().message;
+    return nullptr;
+  }
+  auto backend = plant_fault(*spec, start(mode, limits));
+  if (!backend) {
+    ADD_FAILURE() << backend.error().message;
+    return nullptr;
+  }
+  return *std::move(backend);
+}
+
+std::vector<double> output_of(Backend& backend, const Graph& graph = small_graph()) {
+  const Outcome outcome = run_once(backend, graph, small_inputs(), {.profile = true});
+  EXPECT_TRUE(outcome.ok()) << outcome.reason;
+  for (const auto& [node, time] : outcome.node_ms) EXPECT_EQ(node.find(kFaultMark), std::string::npos) << node;
+  return outcome.ok() ? outcome.outputs.at("y").to_doubles() : std::vector<double>{};
+}
+
+struct Planted {
+  const char* options;
+  std::vector<double> expected;
+};
+
+class FaultTest : public Workers, public ::testing::WithParamInterface<Planted> {};
+
+// Right: x * w = {1, -4, 9, -4, 10, -18}, y = {1, 0, 9, 0, 10, 0}.
+TEST_P(FaultTest, ChangesWhatItSays) {
+  const auto backend = plant(GetParam().options);
+  ASSERT_TRUE(backend);
+  EXPECT_EQ(output_of(*backend), GetParam().expected);
+  // With Slice's attributes in place of its inputs no result is expected of this worker, but the graph must be one.
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, FaultTest,
+    ::testing::Values(Planted{"node=relu,fault=scale,size=1", {1.5, 0, 13.5, 0, 15, 0}},
+                      Planted{"op=Relu,fault=offset,size=0.25", {1.25, 0.25, 9.25, 0.25, 10.25, 0.25}},
+                      Planted{"op=Mul,fault=negate", {0, 4, 0, 4, 0, 18}},
+                      Planted{"op=Relu,fault=element,index=2,size=-4", {1, 0, 5, 0, 10, 0}},
+                      Planted{"op=Relu,fault=element,index=-2,relative=0.5", {1, 0, 9, 0, 15, 0}},
+                      Planted{"op=Relu,fault=element,index=-1,size=3", {1, 0, 9, 0, 10, 3}},
+                      Planted{"op=Relu,fault=element", {2, 0, 9, 0, 10, 0}},
+                      Planted{"op=Relu,fault=row,index=1,size=2", {1, 0, 9, 2, 12, 2}},
+                      Planted{"op=Relu,fault=row,axis=1,index=0,size=2", {3, 0, 9, 2, 10, 0}},
+                      Planted{"op=Relu,fault=row,axis=1,index=0,count=2,size=2", {3, 2, 9, 2, 12, 0}},
+                      Planted{"op=Relu,fault=tail,size=8", {1, 0, 17, 0, 10, 8}},
+                      Planted{"op=Relu,fault=tail,count=2,relative=1", {1, 0, 18, 0, 20, 0}},
+                      Planted{"op=Mul,fault=drop-channel,index=2", {1, 0, 0, 0, 10, 0}},
+                      Planted{"op=Mul,fault=drop-term", {1, 0, 0, 0, 10, 0}},
+                      Planted{"op=Mul,fault=drop-term,index=1", {1, 0, 9, 0, 0, 0}},
+                      Planted{"op=Mul,fault=drop-term,input=0,index=4", {1, 0, 9, 0, 0, 0}},
+                      Planted{"pair=mul+relu,fault=offset", {2, 1, 10, 1, 11, 1}},
+                      Planted{"pair=mul+relu,node=mul,fault=offset,size=100", {101, 96, 109, 96, 110, 82}},
+                      Planted{"pair=relu+mul,fault=offset", {1, 0, 9, 0, 10, 0}},
+                      Planted{"op=Conv,fault=offset", {1, 0, 9, 0, 10, 0}},
+                      Planted{"op=Relu,node=mul,fault=offset", {1, 0, 9, 0, 10, 0}},
+                      Planted{"op=Relu,fault=stale", {0, 0, 0, 0, 0, 0}}));
+
+TEST_F(Workers, FaultsNeedAnOpsetThatHasThem) {
+  Graph graph = small_graph();
+  graph.opsets[""] = 9;
+  const auto backend = plant("op=Relu,fault=row,size=2");
+  int handle = 0;
+  // Slice-9 has attributes, which the test worker does not know: it is what is sent that counts.
+  EXPECT_TRUE(backend->prepare(graph, {}, &handle).ok());
+}
+
+TEST_F(Workers, NotANumberAndRounding) {
+  auto backend = plant("op=Relu,fault=nan,index=3");
+  const auto values = output_of(*backend);
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(std::isnan(values[static_cast<std::size_t>(i)]), i == 3);
+
+  Graph graph = small_graph();
+  const TensorMap inputs = {{"x", Tensor::from_doubles(DType::f32, {2, 3}, std::vector<double>{1.001, 0, 0, 0, 0, 0})}};
+  backend = plant("op=Mul,fault=round-operand");
+  EXPECT_EQ(run_once(*backend, graph, inputs).outputs.at("y").at(0), 1.0);
+  backend = plant("op=Mul,fault=round-operand,to=float16");
+  EXPECT_EQ(run_once(*backend, graph, inputs).outputs.at("y").at(0), 1.0009765625);
+  graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {3}, std::vector<double>{1.001, 1, 1});
+  backend = plant("op=Mul,fault=round-operand,input=1");
+  EXPECT_EQ(run_once(*backend, graph, small_inputs()).outputs.at("y").at(0), 1.0);
+  graph.opsets[""] = 11;
+  backend = plant("op=Mul,fault=round-operand");
+  EXPECT_THAT(run_once(*backend, graph, inputs).reason, HasSubstr("bfloat16 needs opset 13"));
+}
+
+TEST_F(Workers, AttributesAndTransposedWeights) {
+  Graph graph = small_graph();
+  graph.nodes[1] = {"relu", "LeakyRelu", "", {"m"}, {"y"}, {{"alpha", 0.5f}}};
+  auto backend = plant("node=relu,fault=attribute,attribute=alpha,value=0.25");
+  EXPECT_EQ(output_of(*backend, graph), (std::vector<double>{1, -1, 9, -1, 10, -4.5}));
+
+  graph.nodes = {{"product", "MatMul", "", {"x", "w"}, {"y"}, {}}};
+  graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {3, 3}, std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 1});
+  backend = plant("op=MatMul,fault=transpose");
+  EXPECT_EQ(output_of(*backend, graph), (std::vector<double>{2, 0, 3, -5, 0, -6}));
+  backend = plant("op=MatMul,fault=drop-channel,index=2");
+  EXPECT_EQ(output_of(*backend, graph), (std::vector<double>{0, 1, 0, 0, -4, 0}));
+  graph.initialisers["w"] = Tensor::zeros(DType::f32, {3, 2});
+  backend = plant("op=MatMul,fault=transpose");
+  EXPECT_THAT(run_once(*backend, graph, small_inputs()).reason,
+              HasSubstr("fault 'transpose' does not fit node 'product': the last two dimensions of 'w', of shape "
+                        "[3,2], are not equal"));
+}
+
+TEST_F(Workers, AFaultTooSmallForItsTypeIsRefused) {
+  const auto backend = plant("op=Relu,fault=scale,size=30");
+  const Outcome outcome = run_once(*backend, small_graph(), small_inputs());
+  EXPECT_EQ(outcome.kind, OutcomeKind::error);
+  EXPECT_THAT(outcome.reason, HasSubstr("rounded to float changes nothing"));
+}
+
+TEST_F(Workers, StaleShapeAndType) {
+  auto backend = plant("op=Mul,fault=stale");
+  int handle = 0;
+  ASSERT_TRUE(backend->prepare(small_graph(), {}, &handle).ok());
+  backend->run(handle, small_inputs());
+  const TensorMap others = {{"x", Tensor::zeros(DType::f32, {2, 3})}};
+  EXPECT_EQ(backend->run(handle, others).outputs.at("y").to_doubles(), kSmallOutput);
+  EXPECT_EQ(backend->run(handle, others).outputs.at("y").to_doubles(), std::vector<double>(6));
+  backend = plant("op=Mul,fault=wrong-shape");
+  EXPECT_EQ(run_once(*backend, small_graph(), small_inputs()).outputs.at("y").shape(), (Shape{2, 3, 1}));
+  backend = plant("op=Mul,fault=wrong-dtype");
+  EXPECT_EQ(run_once(*backend, small_graph(), small_inputs()).outputs.at("y").dtype(), DType::f64);
+}
+
+TEST_F(Workers, CrashAndHangAreReal) {
+  auto backend = plant("op=Relu,fault=crash");
+  for (int again = 0; again < 2; ++again) {
+    const Outcome outcome = run_once(*backend, small_graph(), small_inputs());
+    EXPECT_EQ(outcome.kind, OutcomeKind::crash);
+    EXPECT_THAT(outcome.reason, HasSubstr("killed by signal 11"));
+  }
+  WorkerLimits limits;
+  limits.run_seconds = 0.3;
+  backend = plant("op=Relu,fault=hang", "good", limits);
+  EXPECT_EQ(run_once(*backend, small_graph(), small_inputs()).kind, OutcomeKind::timeout);
+  Graph other = small_graph();
+  other.nodes[1].op = "Identity";
+  limits.run_seconds = 60;
+  EXPECT_TRUE(run_once(*plant("op=Relu,fault=crash"), other, small_inputs()).ok());
+}
+
+TEST_F(Workers, FaultySpecsThatAreWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"faulty:op=Conv,fault=scale", "base=SPEC is missing"},
+      {"faulty@2:base=torch,op=Conv,fault=scale", "faulty has no versions"},
+      {"faulty:base=nobody,op=Conv,fault=scale", "there is no backend 'nobody'"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_THAT(open_backend(text).error().message, HasSubstr(message));
+  const std::pair<const char*, const char*> planted[] = {
+      {"faulty:base=test,op=Conv,fault=evil", "fault=evil is none of scale, offset"},
+      {"faulty:base=test,op=Conv", "fault= is none of"},
+      {"faulty:base=test,fault=scale", "say where"},
+      {"faulty:base=test,op=Conv,fault=scale,size=big", "size=big is no number"},
+      {"faulty:base=test,op=Conv,fault=scale,sise=1", "unknown option 'sise'"},
+      {"faulty:base=test,pair=a,fault=scale", "pair=a is not of the form"},
+      {"faulty:base=test,op=Conv,fault=round-operand,to=int8", "to=int8 is no floating type"},
+      {"faulty:base=test,op=Conv,fault=tail,count=0", "count must be at least 1"},
+  };
+  for (const auto& [text, message] : planted) {
+    EXPECT_THAT(plant_fault(*parse_spec(text), start("good")).error().message, HasSubstr(message));
+  }
+  EXPECT_THAT(fault_table(), HasSubstr("round-operand"));
+}
+
+// The same edits must be graphs that a real runtime loads, with its optimiser on.
+TEST(FaultsInOnnxRuntime, AreLoadedAndSeen) {
+  if (installed_backends("onnxruntime").empty()) GTEST_SKIP() << "not installed: opdiff backend add onnxruntime";
+  const auto healthy = open_backend("onnxruntime");
+  ASSERT_TRUE(healthy) << healthy.error().message;
+  Graph graph = small_graph();
+  graph.nodes = {{"product", "MatMul", "", {"x", "w"}, {"m"}, {}}, {"relu", "Relu", "", {"m"}, {"y"}, {}}};
+  graph.initialisers["w"] =
+      Tensor::from_doubles(DType::f32, {3, 3}, std::vector<double>{1.001, 2, 3, 4, 5, 6, 7, 8, 9.3});
+  const TensorMap inputs = {
+      {"x", Tensor::from_doubles(DType::f32, {2, 3}, std::vector<double>{1.001, 2, 3, 1.003, 5.01, 6})}};
+  for (const std::string fault :
+       {"scale", "scale,size=20", "offset", "negate", "element,index=-1", "nan", "row,index=1", "tail", "drop-channel",
+        "drop-term", "transpose", "round-operand", "round-operand,to=float16", "stale", "wrong-shape", "wrong-dtype"}) {
+    const auto backend = open_backend("faulty:base=onnxruntime,op=MatMul,fault=" + fault);
+    ASSERT_TRUE(backend) << backend.error().message;
+    for (const int opset : {9, 13, 17, 21}) {
+      if (opset < 13 && fault == "round-operand") continue;
+      graph.opsets[""] = opset;
+      const Outcome right = run_once(**healthy, graph, inputs);
+      ASSERT_TRUE(right.ok()) << right.reason;
+      const Outcome got = run_once(**backend, graph, inputs);
+      ASSERT_TRUE(got.ok()) << fault << ": " << got.reason;
+      EXPECT_FALSE(got.outputs.at("y").bit_equal(right.outputs.at("y"))) << fault << " in opset " << opset;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace opdiff::test
