@@ -88,7 +88,7 @@ class Opening {
 
   Expected<Backend*> get() {
     if (opened_.valid()) backend_ = opened_.get();
-    if (!*backend_) return with_context("backend " + to_string(spec_), backend_->error());
+    if (!*backend_) return tl::unexpected<Error>(backend_->error());
     return (*backend_)->get();
   }
 

@@ -122,7 +122,7 @@ class Comparer {
     probes.alone = [&probe](int node, NodeInputs inputs, Executor executor, int draw) {
       return probe.alone(node, inputs, executor, draw);
     };
-    probes.repeats_differ = [&probe](int node) { return probe.repeats_differ(node); };
+    probes.unsteady = [&probe](int node) { return probe.unsteady(node); };
     probes.rewritten = [&probe](int node) { return probe.rewritten(node); };
     if (under_test.without) {
       probes.without_passes = [&probe](const NodeSet& nodes, const std::vector<std::string>& disabled) {

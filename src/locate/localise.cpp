@@ -129,6 +129,12 @@ class Localiser {
 
   NodeSet minimise_part(const NodeSet& part, const Reading& reading) {
     const bool values = reading.outcome == OutcomeKind::ok;
+    const bool again = off(probes_.segment(part));
+    if (!again || reading.repeats_differ) {
+      const std::size_t before = result_.culprits.size();
+      blame_unsteady(part);
+      if (!again || result_.culprits.size() > before) return part;
+    }
     if (values && !reading.wrong_shape && part.size() > 1) {
       const Reading difference = probes_.fused_against_unfused(part);
       if (difference.outcome == OutcomeKind::ok && !difference.wrong) {
@@ -147,27 +153,25 @@ class Localiser {
         probe_limit_for(reading.outcome));
     switch (smallest.status) {
       case MinimiseStatus::not_shown:
-        explain("the failure did not come back when the model was run again");
-        return blame_unsteady(part);
-      case MinimiseStatus::not_deterministic: return blame_unsteady(part);
+      case MinimiseStatus::not_deterministic: blame_unsteady(part); return part;
       case MinimiseStatus::gave_up:
       case MinimiseStatus::found: return blame_segment(smallest.segment, smallest.status == MinimiseStatus::gave_up);
     }
     return part;
   }
 
-  NodeSet blame_unsteady(const NodeSet& part) {
+  // Nodes that are wrong on some runs only.
+  void blame_unsteady(const NodeSet& part) {
     bool found = false;
     for (const int node : part) {
-      if (stop() || !probes_.repeats_differ(node)) continue;
+      if (stop() || !probes_.unsteady(node)) continue;
       Culprit culprit = culprit_of({node});
       culprit.stage = Stage::non_determinism;
-      culprit.evidence = "repeated runs of this node on the same bits give different bits";
+      culprit.evidence = "runs of this node on the same bits give different bits, some of them wrong";
       result_.culprits.push_back(std::move(culprit));
       found = true;
     }
-    if (!found) explain("repeated runs of the model give different results, and no node does so alone");
-    return part;
+    if (!found) explain("runs of the model differ, some of them are wrong, and no node alone is so");
   }
 
   NodeSet blame_segment(const NodeSet& segment, bool gave_up) {

@@ -24,8 +24,8 @@ struct Probes {
   std::function<Reading(const Assignment&)> assembled;
   // One node alone, judged against the operator's own bounds. Fresh: inputs drawn anew like the real ones, by `draw`.
   std::function<NodeReading(int node, NodeInputs inputs, Executor executor, int draw)> alone;
-  // The node run again and again on the reference's inputs: do the bits differ?
-  std::function<bool(int node)> repeats_differ;
+  // The node run again and again on the reference's inputs: do the bits differ, and is a run among them wrong?
+  std::function<bool(int node)> unsteady;
   // The node alone, written another way; nullopt when there is no other honest way.
   std::function<std::optional<NodeReading>(int node)> rewritten;
   // The segment with these passes switched off. Empty function: the backend has no such passes.

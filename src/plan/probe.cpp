@@ -256,26 +256,16 @@ NodeReading BackendProbe::alone(int index, NodeInputs kind, Executor executor, i
   return judged(node, opset, *inputs, {outputs->begin(), outputs->end()});
 }
 
-bool BackendProbe::repeats_differ(int index) {
-  const Expected<CapturedCase> segment = case_of({index});
-  if (!segment) return false;
-  std::optional<Outcome> first;
-  for (int run = 0; run < kRepeats; ++run) {
-    Outcome outcome = run_once(backend_, segment->graph, segment->inputs);
-    if (!outcome.ok()) return false;
-    if (!first) {
-      first = std::move(outcome);
-      continue;
-    }
-    for (const auto& [name, tensor] : outcome.outputs) {
-      const auto found = first->outputs.find(name);
-      if (found == first->outputs.end() || found->second.shape() != tensor.shape() ||
-          !found->second.bit_equal(tensor)) {
-        return true;
-      }
-    }
+bool BackendProbe::unsteady(int index) {
+  const Expected<std::vector<std::optional<Tensor>>> inputs = inputs_of(index, NodeInputs::reference, 0);
+  if (!inputs) return false;
+  bool right = false, wrong = false, differ = false;
+  for (int run = 0; run < kRepeats / 2; ++run) {  // each reading is two runs
+    const NodeReading reading = alone_on(backend_, index, *inputs);
+    (reading.wrong() ? wrong : right) = true;
+    differ |= reading.repeats_differ;
   }
-  return false;
+  return wrong && (right || differ);
 }
 
 std::optional<NodeReading> BackendProbe::rewritten(int index) {

@@ -74,8 +74,9 @@ class BackendProbe {
   // The cut model against the reference.
   Reading assembled(const Assignment& assignment);
   NodeReading alone(int node, NodeInputs inputs, Executor executor, int draw);
-  // Does the node give different bits on the chain's tensors when run repeatedly?
-  bool repeats_differ(int node);
+  // Run repeatedly on the chain's tensors: are there different bits, and a wrong run among them? Honest kernels whose
+  // threads race for the order of a sum differ, and are right each time.
+  bool unsteady(int node);
   std::optional<NodeReading> rewritten(int node);
   Reading without_passes(const NodeSet& nodes, const std::vector<std::string>& disabled);
   Expected<CapturedCase> capture(const NodeSet& nodes);

@@ -218,7 +218,8 @@ class Console {
                                             : fmt::format("{}, {} x noise floor", reading.wrong ? "WRONG" : "right",
                                                           error_text(reading.error()));
     if (reading.repeats_differ) text += ", repeats differ";
-    if (whole.classifier && whole.classifier->flips > 0) {
+    // Of a wrong model the answers say nothing new, and any output of two axes looks like a classifier's.
+    if (whole.classifier && whole.classifier->flips > 0 && (!reading.wrong || whole.classifier->right)) {
       text += fmt::format(", {} of {} answers differ ({} inside the noise)", whole.classifier->flips,
                           whole.classifier->rows, whole.classifier->flips_inside_noise);
     }
