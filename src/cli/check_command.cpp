@@ -35,8 +35,9 @@ void print_case(const CheckArguments& a, const std::string& spec, const CheckedC
       fmt::print("{}{}{}; z rms {:.3g} (limit {:.3g}), largest {:.3g} (limit {:.3g}), excess {:.3g}\n", to_string(v.rung), v.explanation.empty() ? "" : ", ", v.explanation,
                  v.z_rms, v.z_rms_limit, v.z_max, v.z_max_limit, v.excess);
       if (v.worst.index >= 0)
-        fmt::print("    worst at {}: got {:.9g}, right {:.9g}, radius {:.3g}, deviation {:.3g}{}{}\n", to_string(v.worst.coordinates), v.worst.got, v.worst.centre,
-                   v.worst.radius, v.worst.deviation, v.note.empty() ? "" : "; ", v.note);
+        fmt::print("    worst at {}: got {:.9g}, right {:.9g}, radius {:.3g}, deviation {:.3g}\n", to_string(v.worst.coordinates), v.worst.got, v.worst.centre,
+                   v.worst.radius, v.worst.deviation);
+      if (!v.note.empty()) fmt::print("    {}\n", v.note);
       break;
     }
   }

@@ -96,6 +96,19 @@ Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
   return x;
 }
 
+// An overflow on the way makes the result zero in some implementations.
+template <class V>
+void may_vanish(Enclosure<V>& y) {
+  using Square = typename Enclosure<V>::Square;
+  const double m = y.magnitude();
+  y.e = y.e < kInfinity ? y.e + m : m;
+  if (!(y.variance() < kInfinity)) {
+    y.s = 0;
+    for (double& c : y.shared) c = 0;
+  }
+  y.s += Square(m) * m;
+}
+
 template <class V>
 void combine(Enclosure<V>& y, const Enclosure<V>& a, double da, const Enclosure<V>& b, double db) {
   using Square = typename Enclosure<V>::Square;
@@ -221,9 +234,9 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   }
   // (a + da) / (b + db) - a / b = (da - (a / b) db) / (b + db).
   y.e = (a.e + q * b.e) / (bm - b.e);
-  if (b.overflow) y.e = std::max(y.e, q + y.e);  // a / infinity = 0
   if (a.overflow && b.overflow) y.overflow |= kNaN;
   enclosure_detail::combine(y, a, 1 / b.value(), b, -y.value() / b.value());
+  if (b.overflow) enclosure_detail::may_vanish(y);  // a / infinity = 0
   return enclosure_detail::rounded(y, true);
 }
 
@@ -263,7 +276,7 @@ Enclosure<V> exp(const Enclosure<V>& x) {
   const double spread = x.e < 1 ? d * std::expm1(x.e) : std::exp(x.value() + x.e) - d;
   auto y = enclosure_detail::function(x, v, d, spread, budget(Function::exp));
   y.overflow &= ~kMinusInfinity;
-  if (x.overflow & kMinusInfinity) y.e = std::max(y.e, d + y.e);  // exp(-infinity) = 0
+  if (x.overflow & kMinusInfinity) enclosure_detail::may_vanish(y);  // exp(-infinity) = 0
   return y;
 }
 
