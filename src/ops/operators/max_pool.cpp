@@ -143,26 +143,23 @@ Sizes, ceil_mode and auto_pad as for AveragePool.)";
     const Shape shape = pool_shape(call, window);
     const std::int64_t plane = element_count(window.input);
     const double nan = std::numeric_limits<double>::quiet_NaN();
-    const auto ignoring = [&](std::string name, double only_nan, bool first_counts) {
+    // Judged element by element: an implementation whose NaN counts only as a window's first element agrees with the
+    // definition in some windows and with the first of these in the others.
+    const auto ignoring = [&](std::string name, double only_nan) {
       std::vector<double> y(static_cast<std::size_t>(element_count(shape)));
       for (std::size_t o = 0; o < y.size(); ++o) {
         const auto index = static_cast<std::int64_t>(o);
-        bool fresh = true, found = false;
-        double largest = only_nan;
+        double largest = nan;
         patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
           const double v = x.at(index / window.output_size() * plane + i);
-          if (first_counts ? fresh || v > largest : v == v && (!found || v > largest)) largest = v;
-          found = found || v == v;
-          fresh = false;
+          if (v == v && !(v <= largest)) largest = v;
         });
-        y[o] = largest;
+        y[o] = largest == largest ? largest : only_nan;
       }
       return Convention{std::move(name), {Tensor::from_doubles(x.dtype(), shape, y)}};
     };
-    return {ignoring("NaN is ignored", nan, false),
-            ignoring("NaN is ignored, a window of NaN is -infinity", -kInfinity, false),
-            ignoring("NaN is ignored, a window of NaN is the lowest finite number", least(x.dtype(), false), false),
-            ignoring("NaN counts only as the first element of a window", nan, true)};
+    return {ignoring("NaN is ignored", nan), ignoring("NaN is ignored, a window of NaN is -infinity", -kInfinity),
+            ignoring("NaN is ignored, a window of NaN is the lowest finite number", least(x.dtype(), false))};
   }
 
   static Sample sample(SampleContext& c) {
