@@ -13,7 +13,8 @@ X [N, C, spatial...], 1 to 3 spatial dimensions. Padding adds zero. count(o) is 
 count_include_pad = 1, inside X and its declared padding (that of `pads` or of `auto_pad`); positions that ceil_mode makes a last window
 reach beyond that padding never count. A last window that would start beyond X and its begin padding is left out. A window wholly in the
 padding is 0 / 0 without count_include_pad: unspecified. With auto_pad = VALID, ceil_mode rounds the output size up as with explicit
-padding (ONNX's shape inference and onnxruntime; the formula in ONNX's text rounds down). Frameworks differ exactly here: in the divisor of
+padding (ONNX's shape inference and onnxruntime; the formula in ONNX's text rounds down: microsoft/onnxruntime#10083). SAME padding is
+never negative. Frameworks differ exactly here: in the divisor of
 clipped windows, in which end padding they read when it is asymmetric, and in dividing, multiplying by the reciprocal or scaling each term.)";
 
   static std::vector<AttributeSpec> attributes() {

@@ -22,7 +22,9 @@ X [N, C, spatial...], 1 to 3 spatial dimensions. Padding never wins, not even ov
 unspecified. Indices (optional) is the position of the maximum in the whole of X, flat: row-major, or with storage_order = 1 column-major
 within each plane; among equal maxima any one is right, an index is judged by the value it points to. NaN in a window: it propagates (here,
 torch), or is ignored (onnxruntime), or counts only as a window's first element (ONNX's reference): conventions, as ONNX says nothing.
-Sizes, ceil_mode and auto_pad as for AveragePool.)";
+Sizes, ceil_mode and auto_pad as for AveragePool.
+A real defect: onnxruntime (1.20 to 1.32 at least) leaves dilations out of the padding of auto_pad = SAME_UPPER and SAME_LOWER, so that its
+output is smaller than ceil(input / stride) and than the shape that its own check expects; AveragePool too.)";
   static constexpr Arity kOutputs{1, 2};
   static constexpr TypeSet kTypes = kFloatTypes | type_bit(DType::i8) | type_bit(DType::u8);
   static constexpr bool kIntegers = true;
