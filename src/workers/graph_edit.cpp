@@ -59,17 +59,19 @@ std::size_t GraphEdit::position_of(const std::string& id) const {
   return 0;
 }
 
-std::string GraphEdit::fresh(const std::string& stem) {
-  std::set<std::string> taken;
-  for (const auto& [name, tensor] : graph_.initialisers) taken.insert(name);
-  for (const auto& input : graph_.inputs) taken.insert(input.name);
+GraphEdit::GraphEdit(Graph& graph) : graph_(graph) {
+  for (const auto& [name, tensor] : graph_.initialisers) taken_.insert(name);
+  for (const auto& input : graph_.inputs) taken_.insert(input.name);
   for (const auto& node : graph_.nodes) {
-    taken.insert(node.id);
-    taken.insert(node.outputs.begin(), node.outputs.end());
+    taken_.insert(node.id);
+    taken_.insert(node.outputs.begin(), node.outputs.end());
   }
+}
+
+std::string GraphEdit::fresh(const std::string& stem) {
   for (int number = 1;; ++number) {
     std::string name = fmt::format("{}{}{}", stem, kFaultMark, number);
-    if (!taken.contains(name) && reserved_.insert(name).second) return name;
+    if (taken_.insert(name).second) return name;
   }
 }
 

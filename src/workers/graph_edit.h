@@ -30,7 +30,7 @@ struct Change {
 
 class GraphEdit {
  public:
-  explicit GraphEdit(Graph& graph) : graph_(graph) {}
+  explicit GraphEdit(Graph& graph);
 
   // By declared types, else by the inputs of the node that makes it.
   DType dtype_of(const std::string& tensor) const;
@@ -66,7 +66,7 @@ class GraphEdit {
   void insert(std::size_t position, std::vector<Node> nodes);
 
   Graph& graph_;
-  std::set<std::string> reserved_;  // names given to nodes that are not inserted yet
+  std::set<std::string> taken_;  // names of nodes and tensors, those that are still to be inserted included
 };
 
 }  // namespace opdiff

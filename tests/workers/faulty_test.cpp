@@ -159,6 +159,15 @@ TEST_F(Workers, CrashAndHangAreReal) {
   EXPECT_TRUE(run_once(*plant("op=Relu,fault=crash"), other, small_inputs()).ok());
 }
 
+TEST_F(Workers, AFaultOnAFaultyBackendMeetsOnlyTheModelsNodes) {
+  // The outer fault adds a Mul behind relu; the inner one is of Mul and must not find it.
+  auto inner = plant_fault(*parse_spec("faulty:base=test,op=Mul,fault=offset,size=2"), start("good"));
+  ASSERT_TRUE(inner) << inner.error().message;
+  const auto both = plant_fault(*parse_spec("faulty:base=(faulty:base=test),op=Relu,fault=negate"), *std::move(inner));
+  ASSERT_TRUE(both) << both.error().message;
+  EXPECT_EQ(output_of(**both), (std::vector<double>{-3, 0, -11, 0, -12, 0}));
+}
+
 TEST_F(Workers, FaultySpecsThatAreWrong) {
   const std::pair<const char*, const char*> cases[] = {
       {"faulty:op=Conv,fault=scale", "base=SPEC is missing"},

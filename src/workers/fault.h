@@ -1,0 +1,59 @@
+// The faults that `faulty:...` can plant: what each does to a graph, where it appears, and how it is written in a spec.
+// The backend that plants them is workers/faulty.h.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "workers/graph_edit.h"
+#include "workers/spec.h"
+
+namespace opdiff {
+
+struct Fault;
+
+// Where a fault acts: on the graph that is sent, on what comes back, or on the worker's process.
+enum class FaultPlace { graph, result, process };
+
+struct FaultKind {
+  const char* name;
+  FaultPlace place;
+  // Of FaultPlace::graph: edits the node at `position`. The error says why the fault does not fit it.
+  Expected<void> (*edit)(GraphEdit&, Graph&, std::size_t position, const Fault&);
+  const char* what;  // for people
+};
+
+// The closed set of them.
+std::span<const FaultKind> fault_kinds();
+
+struct Fault {
+  const FaultKind* kind = nullptr;
+  std::string op, node, pair_from, pair_to;
+  std::string attribute, value;
+  std::optional<double> size, relative;
+  std::optional<std::int64_t> index, axis, count, input;
+  DType to = DType::bf16;
+};
+
+Expected<Fault> parse_fault(const BackendSpec& spec);
+
+// Nodes of the graph at which the fault appears, by index.
+std::vector<std::size_t> matches(const Graph& graph, const Fault& fault);
+// Tensors that depend on the outputs of `seeds`, those included.
+std::set<std::string> reached(const Graph& graph, const std::vector<std::size_t>& seeds);
+
+// The whole text as a number, or nothing.
+template <class T>
+std::optional<T> parse_number(const std::string& text) {
+  T value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  return value;
+}
+
+}  // namespace opdiff
