@@ -169,7 +169,8 @@ class OnnxRuntime(Backend):
             if tensor.dtype != "bfloat16":
                 feeds[name] = make.ortvalue_from_numpy(tensor.array)
             elif hasattr(make, "ortvalue_from_numpy_with_onnx_type"):
-                feeds[name] = make.ortvalue_from_numpy_with_onnx_type(numpy.ascontiguousarray(tensor.array), BFLOAT16)
+                feeds[name] = make.ortvalue_from_numpy_with_onnx_type(
+                    numpy.require(tensor.array, requirements="C"), BFLOAT16)  # not ascontiguousarray: it makes scalars 1-D
             else:
                 raise Unsupported(f"onnxruntime {onnxruntime.__version__} cannot be fed bfloat16 from Python")
         results = {}

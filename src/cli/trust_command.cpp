@@ -65,7 +65,8 @@ class Progress {
 
 std::string caught(const Caught& c) {
   if (c.planted == 0) return "-";
-  return fmt::format("{}/{}{}", c.caught, c.planted, c.smallest > 0 ? fmt::format(" ({:g})", c.smallest) : "");
+  return fmt::format("{}/{}{}{}", c.caught, c.planted, c.named > 0 ? fmt::format(", {} named", c.named) : "",
+                     c.smallest > 0 ? fmt::format(" ({:g})", c.smallest) : "");
 }
 
 struct Report {
@@ -77,7 +78,7 @@ struct Report {
 void attack(const TrustArguments& a, Report& report) {
   report.text += "## The oracle alone\n\nHonest: tensors computed in random admissible arithmetic (order of summation, FMA, formula, profile); alarms are verdicts beyond `algorithm`.\n"
                  "Faults: caught / planted at the promised size (4 deviations on the tensor or a slice, 10 on one element); in brackets, in deviations, the smallest\n"
-                 "size from which on every one was caught. Sizes tried: 1 1.5 2 2.5 3 4 5 6 8 10 15 20 50.\n\n"
+                 "size from which on every one was caught. `named`: the verdict is `algorithm` with a name, because that algorithm errs as much. Sizes tried: 1 1.5 2 2.5 3 4 5 6 8 10 15 20 50.\n\n"
                  "| operator | dtype | honest | alarms | z rms | z max | error / radius | tensor | slice | element | gross |\n"
                  "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
   const auto operators = chosen(a);

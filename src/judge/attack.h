@@ -30,7 +30,7 @@ HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_
 
 struct Caught {
   std::int64_t planted = 0, caught = 0;
-  std::int64_t named = 0;  // of those caught: reported as another algorithm (Winograd), by name
+  std::int64_t named = 0;  // of those caught: `algorithm`, by name (Winograd, an order of summation that errs as much)
   double smallest = 0;  // smallest size (in deviations) at which every one of this size and larger was caught; 0: none tried
 };
 

@@ -59,16 +59,18 @@ TEST_P(Laws, HonestArithmeticOfEveryOrderPasses) {
 }
 
 TEST_P(Laws, PlantedFaultsAreCaught) {
-  std::int64_t planted = 0;
+  std::int64_t planted = 0, named = 0;
   for (const DType dtype : float_types(op())) {
     const FaultAttack attack = attack_from_above(op(), dtype, 1, dtype == DType::f64 ? 11 : 22);
     for (const Caught* caught : {&attack.whole, &attack.element, &attack.row, &attack.gross}) {
       planted += caught->planted;
       EXPECT_EQ(caught->caught, caught->planted);
+      named += caught->named;
     }
     for (const std::string& missed : attack.first_missed) ADD_FAILURE() << missed;
   }
   if (!float_types(op()).empty()) EXPECT_GT(planted, 0);
+  EXPECT_LE(named * 20, planted) << "algorithms by name must not swallow faults";
 }
 
 TEST_P(Laws, WrongUseIsRefusedByName) {
