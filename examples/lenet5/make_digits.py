@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the first 100 test digits of MNIST as an input of lenet5.onnx.
-
-Usage: make_digits.py [OUT=digits.npz] [COUNT=100]      (needs numpy; run fetch_mnist first)
+"""Writes the first 100 test digits of MNIST as an input of lenet5.onnx. Needs numpy; run fetch_mnist first.
 
 The file holds `image` float32 [COUNT, 1, 32, 32], resized and normalised as in training, and `label` int64 [COUNT].
 Where only the substitute of 5,000 training digits could be fetched, COUNT of those are taken, evenly from all classes.
 """
 
+import argparse
 import os
 import pathlib
 import sys
@@ -32,10 +31,15 @@ def pick(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> int:
-    out = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "digits.npz")
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 100
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", nargs="?", type=pathlib.Path, default="digits.npz", help="default: digits.npz")
+    parser.add_argument("count", nargs="?", type=int, default=100, help="how many digits; default: 100")
+    arguments = parser.parse_args()
+    if arguments.count < 1:
+        parser.error(f"COUNT is {arguments.count}; it must be at least 1")
+    out = arguments.out
     try:
-        images, labels = pick(count)
+        images, labels = pick(arguments.count)
     except (OSError, ValueError) as error:
         print(f"make_digits.py: {error}", file=sys.stderr)
         return 2

@@ -133,6 +133,7 @@ Expected<void> build_worker(const Manifest& manifest, const fs::path& folder, co
   OPDIFF_TRY(const fs::path root, opdiff_root());
   options.say("building the worker");
   std::vector<std::string> configure = {"cmake",
+                                        "--fresh",  // it may have been configured from another checkout
                                         "-S",
                                         (manifest.folder / manifest.source).lexically_normal().string(),
                                         "-B",
