@@ -1,6 +1,7 @@
 #include "locate/localise.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "locate/passes.h"
@@ -187,8 +188,8 @@ class Localiser {
     Culprit culprit = culprit_of(segment);
     culprit.outcome = reading.outcome;
     culprit.evidence = reading.outcome == OutcomeKind::ok
-                           ? fmt::format("{:.3g} times the noise floor at {}, {:.3g} with the nodes apart",
-                                         reading.error(), reading.worst_output, unfused.error())
+                           ? fmt::format("{} at {}, {:.3g} times the noise floor with the nodes apart",
+                                         distance(reading), reading.worst_output, unfused.error())
                            : reading.reason;
     if (gave_up) culprit.evidence += " (search ended at its limit of probes: a smaller segment may exist)";
     StageEvidence evidence;
@@ -199,6 +200,13 @@ class Localiser {
     culprit.stage = stage_of(evidence);
     result_.culprits.push_back(std::move(culprit));
     return segment;
+  }
+
+  static std::string distance(const Reading& reading) {
+    if (reading.wrong_shape) return reading.reason;
+    if (reading.non_finite_differs) return "other values are infinite or NaN";
+    if (std::isinf(reading.error())) return "off where the noise floor is zero";
+    return fmt::format("{:.3g} times the noise floor", reading.error());
   }
 
   void blame_passes_for(Culprit* culprit, StageEvidence* evidence) {

@@ -11,8 +11,8 @@ namespace opdiff {
 
 // Two runs of one prepared model.
 struct WholeRun {
-  Outcome outcome;  // of the first run
-  bool repeats_differ = false;
+  Outcome outcome;               // of the first run
+  std::optional<Outcome> again;  // of the second, where it gave other bits or failed
 };
 WholeRun run_whole(Backend& backend, const Graph& graph, const TensorMap& inputs, const CompareOptions& options);
 

@@ -16,7 +16,7 @@ std::string plural(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-std::string error_text(double error) { return std::isinf(error) ? "no value" : fmt::format("{:.3g}", error); }
+std::string error_text(double error, bool failed = false) { return failed ? "no value" : fmt::format("{:.3g}", error); }
 
 // Columns as wide as their widest cell, the first two to the left, the others to the right.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::string& indent, std::size_t left) {
@@ -122,8 +122,9 @@ class Console {
 
   void line(std::string_view label, const std::string& text) { text_ += fmt::format("    {:<9} {}\n", label, text); }
   void measurement(std::string_view what, const Measurement& measured, bool holds) {
-    text_ += fmt::format("              {:<46} {:>8}  {}{}\n", what, error_text(measured.error),
-                         measured.wrong ? "wrong" : "right", holds ? "" : "  (this speaks against the blame)");
+    text_ +=
+        fmt::format("              {:<46} {:>8}  {}{}\n", what, error_text(measured.error, !measured.reason.empty()),
+                    measured.wrong ? "wrong" : "right", holds ? "" : "  (this speaks against the blame)");
   }
 
   void reasons() {
@@ -206,6 +207,7 @@ class Console {
     }
     text_ += "\n" + table(rows, "  ", 3);
     for (const auto& [name, whole] : comparison_.whole_model) {
+      if (const std::string text = answers(whole); !text.empty()) text_ += fmt::format("  {}: {}\n", name, text);
       if (!whole.explanation.empty()) text_ += fmt::format("  {}: {}\n", name, whole.explanation);
     }
   }
@@ -218,14 +220,21 @@ class Console {
                                             : fmt::format("{}, {} x noise floor", reading.wrong ? "WRONG" : "right",
                                                           error_text(reading.error()));
     if (reading.repeats_differ) text += ", repeats differ";
-    // Of a wrong model the answers say nothing new, and any output of two axes looks like a classifier's.
-    if (whole.classifier && whole.classifier->flips > 0 && (!reading.wrong || whole.classifier->right)) {
-      text += fmt::format(", {} of {} answers differ ({} inside the noise)", whole.classifier->flips,
-                          whole.classifier->rows, whole.classifier->flips_inside_noise);
+    return text;
+  }
+
+  // Of a wrong model the answers say nothing new, and any output of two axes looks like a classifier's.
+  static std::string answers(const WholeModelResult& whole) {
+    std::string text;
+    if (!whole.classifier) return text;
+    const ClassifierResult& answers = *whole.classifier;
+    if (answers.right) {
+      text =
+          fmt::format("{} of {} labels right (reference: {})", *answers.right, answers.rows, *answers.reference_right);
     }
-    if (whole.classifier && whole.classifier->right) {
-      text += fmt::format(", {} of {} labels right (reference: {})", *whole.classifier->right, whole.classifier->rows,
-                          *whole.classifier->reference_right);
+    if (answers.flips > 0 && (!whole.reading.wrong || answers.right)) {
+      text += fmt::format("{}{} of {} answers differ from the reference's, {} of them by less than the noise",
+                          text.empty() ? "" : "; ", answers.flips, answers.rows, answers.flips_inside_noise);
     }
     return text;
   }

@@ -1,0 +1,77 @@
+#include "report/status.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "sample_result.h"
+
+namespace opdiff {
+namespace {
+
+RunStatus status_of(const RunRecord& record, const Policy& policy = {}) {
+  return worst_status(status_lines(record.result, policy));
+}
+
+TEST(Status, CulpritsFailAndWarningsDoNot) {
+  EXPECT_EQ(status_of(clean_record()), RunStatus::clean);
+  EXPECT_EQ(status_of(defect_record()), RunStatus::defect);
+  RunRecord warning = clean_record();
+  warning.result.comparison.nodes[0].backends["torch"] =
+      outcome_of("y", verdict_of(Rung::precision, "bf16 operands"), 1);
+  warning.result.unconfirmed = {{"conv1", "torch"}};
+  EXPECT_EQ(status_of(warning), RunStatus::clean);
+}
+
+TEST(Status, FailOnAndAccept) {
+  RunRecord record = clean_record();
+  record.result.comparison.nodes[0].backends["torch"] =
+      outcome_of("y", verdict_of(Rung::precision, "bf16 operands"), 1);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::precision}), RunStatus::defect);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::convention}), RunStatus::clean);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::precision, .accept = {{Rung::precision, "bf16"}}}), RunStatus::clean);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::precision, .accept = {{Rung::precision, "tf32"}}}), RunStatus::defect);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::precision, .accept = {{Rung::precision, "conv1"}}}), RunStatus::clean);
+}
+
+TEST(Status, ADeathOutranksADefectAndBothAreListed) {
+  RunRecord record = defect_record();
+  NodeOutcome& outcome = record.result.comparison.nodes[0].backends["torch"];
+  for (const OutcomeKind kind : {OutcomeKind::crash, OutcomeKind::timeout, OutcomeKind::out_of_memory}) {
+    outcome.outcome = kind;
+    const auto lines = status_lines(record.result, {});
+    ASSERT_EQ(lines.size(), 2U);
+    EXPECT_EQ(lines[0].status, RunStatus::crashed);
+    EXPECT_EQ(lines[1].status, RunStatus::defect);
+  }
+}
+
+TEST(Status, UnsupportedIsNoFailureUnlessItIsAll) {
+  RunRecord record = clean_record();
+  auto& nodes = record.result.comparison.nodes;
+  nodes[0].backends["torch"].outcome = OutcomeKind::unsupported;
+  EXPECT_EQ(status_of(record), RunStatus::clean);
+  for (NodeResult& node : nodes) node.backends["torch"].outcome = OutcomeKind::unsupported;
+  EXPECT_EQ(status_of(record), RunStatus::cannot_run);
+}
+
+TEST(Status, AnErrorAloneCannotRunAndADefectOutranksIt) {
+  RunRecord record = clean_record();
+  record.result.comparison.nodes[0].backends["torch"].outcome = OutcomeKind::error;
+  EXPECT_EQ(status_of(record), RunStatus::cannot_run);
+  RunRecord both = defect_record();
+  both.result.comparison.nodes[0].backends["torch"].outcome = OutcomeKind::error;
+  EXPECT_EQ(status_of(both), RunStatus::defect);
+}
+
+TEST(Status, TheUsersContractAndAnInterruption) {
+  RunRecord record = clean_record();
+  record.result.comparison.whole_model["torch"].contract = ContractResult{100, 1};
+  EXPECT_EQ(status_of(record), RunStatus::defect);
+  RunRecord stopped = clean_record();
+  stopped.result.comparison.interrupted = true;
+  EXPECT_EQ(status_of(stopped), RunStatus::cannot_run);
+}
+
+}  // namespace
+}  // namespace opdiff
