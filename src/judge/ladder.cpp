@@ -133,11 +133,11 @@ bool Ladder::try_approximation(Attempt& attempt) {
     return attempt.explain(Rung::approximation, wide, profile.name, name);
   };
   // The measured floor first: it says more than a multiple of ulps that happens to reach.
-  if (floor > 0 && attempt_with(0, floor, fmt::format("absolute: within {:.2g} ({})", floor, op_.approximation_source)))
+  if (floor > 0 && attempt_with(0, floor, fmt::format("absolute: within {:g} u sup|f| ({})", op_.approximation_floor, op_.approximation_source)))
     return true;
   for (double ulps = 8; ulps <= largest; ulps *= 2)
     if (attempt_with(ulps, 0, fmt::format("elementary function within {:g} ulp", ulps))) return true;
-  return floor > 0 && attempt_with(largest, floor, fmt::format("absolute: within {:.2g} and {:g} ulp", floor, largest));
+  return floor > 0 && attempt_with(largest, floor, fmt::format("absolute: within {:g} u sup|f| and {:g} ulp", op_.approximation_floor, largest));
 }
 
 bool Ladder::try_flush_to_zero(Attempt& attempt) {
