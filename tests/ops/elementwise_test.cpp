@@ -12,7 +12,7 @@ constexpr float kLargest = std::numeric_limits<float>::max();
 // The verdict on a first output that a backend might return.
 Verdict judged(const OneNode& node, const Tensor& got) {
   const Tensor* outputs[] = {&got};
-  return judge_node(node.node(), node.opset(), node.pointers(), outputs)[0];
+  return judge_node(node.node, node.opset, node.pointers, outputs)[0];
 }
 
 TEST(Relu, ZeroBelowZeroAndNanStays) {

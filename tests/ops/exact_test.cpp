@@ -97,11 +97,11 @@ TEST(Cast, WideFloatsRoundOnce) {
   const OneNode node("Cast", 17, {{"to", std::int64_t{onnx_code(DType::f16)}}}, {x});
   const Tensor twice = tensor(DType::f16, {3}, {1, 1, -1}), wrong = tensor(DType::f16, {3}, {1, 1, -2});
   const Tensor* got[] = {&twice};
-  const Verdict v = judge_node(node.node(), 17, node.pointers(), got)[0];
+  const Verdict v = judge_node(node.node, 17, node.pointers, got)[0];
   EXPECT_EQ(v.rung, Rung::convention);
   EXPECT_EQ(v.explanation, "rounded twice, through float32");
   got[0] = &wrong;
-  EXPECT_EQ(judge_node(node.node(), 17, node.pointers(), got)[0].rung, Rung::defect);
+  EXPECT_EQ(judge_node(node.node, 17, node.pointers, got)[0].rung, Rung::defect);
   EXPECT_TRUE(same(cast(tensor(DType::f64, {4}, {1e300, -1e300, 1e-300, kNan}), DType::f32),
                    floats({4}, {HUGE_VAL, -HUGE_VAL, 0, kNan})));
   EXPECT_TRUE(same(cast(floats({2}, {65519, 65520}), DType::f16), tensor(DType::f16, {2}, {65504, HUGE_VAL})));
@@ -137,7 +137,7 @@ TEST(Cast, IntegersWrapAndBoolIsZeroOrOne) {
 
 TEST(Cast, TypeIsKnownBeforeTheShape) {
   const OneNode node("Cast", 17, {{"to", std::int64_t{onnx_code(DType::i8)}}}, {floats({1}, {1})});
-  const Call call(node.node(), 17, {TensorType{DType::f32, std::nullopt}}, {nullptr});
+  const Call call(node.node, 17, {TensorType{DType::f32, std::nullopt}}, {nullptr});
   const auto types = infer_call(node.op(), call);
   ASSERT_TRUE(types.has_value());
   EXPECT_EQ(types->front().dtype, DType::i8);

@@ -207,8 +207,8 @@ TEST(Dropout, MaskOfZerosIsAConventionBeforeOpsetTwelveOnly) {
   const Tensor x = floats({2}, {1, -2}), zeros = Tensor::zeros(DType::boolean, {2});
   const Tensor* got[] = {&x, &zeros};
   const OneNode ten("Dropout", 10, {}, {x}, 2), twelve("Dropout", 12, {}, {x}, 2);
-  EXPECT_EQ(judge_node(ten.node(), 10, ten.pointers(), got)[1].rung, Rung::convention);
-  EXPECT_EQ(judge_node(twelve.node(), 12, twelve.pointers(), got)[1].rung, Rung::defect);
+  EXPECT_EQ(judge_node(ten.node, 10, ten.pointers, got)[1].rung, Rung::convention);
+  EXPECT_EQ(judge_node(twelve.node, 12, twelve.pointers, got)[1].rung, Rung::defect);
 }
 
 TEST(Movement, OneChangedElementIsADefect) {
@@ -216,7 +216,7 @@ TEST(Movement, OneChangedElementIsADefect) {
   Tensor wrong = node.run()->front().clone();
   wrong.mutable_as<float>()[4] = -0.0f;
   const Tensor* got[] = {&wrong};
-  EXPECT_EQ(judge_node(node.node(), 13, node.pointers(), got)[0].rung, Rung::defect);
+  EXPECT_EQ(judge_node(node.node, 13, node.pointers, got)[0].rung, Rung::defect);
 }
 
 }  // namespace

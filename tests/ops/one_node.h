@@ -1,4 +1,5 @@
-// One node of an operator on given tensors, for tests with hand-computed results.
+// Tensors and calls in the order in which hand-computed cases read: operator, opset, attributes, inputs. Over
+// one_call.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,11 +8,12 @@
 #include <limits>
 
 #include "ops/evaluate.h"
+#include "ops/one_call.h"
 
 namespace opdiff {
 
-using Inputs = std::vector<std::optional<Tensor>>;
-using Attributes = std::map<std::string, Attribute>;
+using testing_ops::Attributes;
+using testing_ops::Inputs;
 
 inline constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -32,27 +34,10 @@ inline Tensor counting(const Shape& shape) {
   return floats(shape, values);
 }
 
-class OneNode {
- public:
-  OneNode(std::string op, int opset, Attributes attributes, Inputs inputs, int outputs = 1)
-      : inputs_(std::move(inputs)), opset_(opset) {
-    node_.id = "node";
-    node_.op = std::move(op);
-    node_.attributes = std::move(attributes);
-    for (std::size_t k = 0; k < inputs_.size(); ++k) {
-      node_.inputs.push_back(inputs_[k] ? "x" + std::to_string(k) : "");
-      pointers_.push_back(inputs_[k] ? &*inputs_[k] : nullptr);
-    }
-    for (int k = 0; k < outputs; ++k) node_.outputs.push_back("y" + std::to_string(k));
-  }
-  OneNode(const OneNode&) = delete;
-  OneNode& operator=(const OneNode&) = delete;
-
-  const MetaOperator& op() const { return *find_operator("", node_.op); }
-  const Node& node() const { return node_; }
-  Call call() const { return {node_, opset_, pointers_}; }
-  int opset() const { return opset_; }
-  const std::vector<const Tensor*>& pointers() const { return pointers_; }
+// OneCall with what is returned: its outputs, and its types before all values are known.
+struct OneNode : testing_ops::OneCall {
+  OneNode(const std::string& op, int opset, Attributes attributes, Inputs inputs, int outputs = 1)
+      : OneCall(op, std::move(inputs), std::move(attributes), opset, outputs) {}
 
   Expected<std::vector<Tensor>> run() const {
     const Call c = call();
@@ -62,18 +47,12 @@ class OneNode {
   // With the type of every input, and the values of only those in `known`.
   Expected<Types> infer(const std::vector<std::size_t>& known) const {
     std::vector<std::optional<TensorType>> types;
-    std::vector<const Tensor*> tensors(inputs_.size(), nullptr);
-    for (const auto& input : inputs_)
+    std::vector<const Tensor*> tensors(inputs.size(), nullptr);
+    for (const auto& input : inputs)
       types.push_back(input ? std::optional(TensorType{input->dtype(), input->shape()}) : std::nullopt);
-    for (const std::size_t k : known) tensors[k] = pointers_[k];
-    return infer_call(op(), Call(node_, opset_, types, tensors));
+    for (const std::size_t k : known) tensors[k] = pointers[k];
+    return infer_call(op(), Call(node, opset, types, tensors));
   }
-
- private:
-  Inputs inputs_;
-  int opset_;
-  Node node_;
-  std::vector<const Tensor*> pointers_;
 };
 
 // The first output; an error fails the test.
