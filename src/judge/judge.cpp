@@ -47,13 +47,14 @@ Verdict judge_exactly(const MetaOperator& op, const Call& call, int output, cons
   v.figures =
       classic_figures(got.to_doubles(), expected.to_doubles(), is_float(got.dtype()) ? format_of(got.dtype()) : kF64);
   if (wrong.empty()) return v;
-  if (is_float(got.dtype()) && op.exact) {  // a conversion that reads or writes subnormals as zero
+  if (is_float(got.dtype())) {  // a conversion or a copy that reads or writes subnormals as zero
     const double lambda = format_of(got.dtype()).lambda();
     const bool flushed = std::all_of(wrong.begin(), wrong.end(), [&](std::int64_t i) {
-      return got.at(i) == 0 && std::fabs(expected.at(i)) < lambda;
+      return got.at(i) == 0 && expected.at(i) != 0 && std::fabs(expected.at(i)) < lambda;
     });
     if (flushed) {
       v.rung = Rung::flush_to_zero;
+      v.explanation = "subnormals treated as zero";
       v.counts[static_cast<int>(v.rung)] = static_cast<std::int64_t>(wrong.size());
       describe_worst(v, got, wrong.front(), expected.at(wrong.front()));
       return v;

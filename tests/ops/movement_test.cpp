@@ -219,5 +219,16 @@ TEST(Movement, OneChangedElementIsADefect) {
   EXPECT_EQ(judge_node(node.node, 13, node.pointers, got)[0].rung, Rung::defect);
 }
 
+TEST(Movement, FlushedSubnormalsAreNamed) {
+  const OneNode node("Identity", 13, {}, {floats({3}, {1e-40, -0.0, 1})});
+  const Tensor flushed = floats({3}, {0, -0.0, 1}), other = floats({3}, {0, 0, 1});
+  const Tensor* got[] = {&flushed};
+  const Verdict v = judge_node(node.node, 13, node.pointers, got)[0];
+  EXPECT_EQ(v.rung, Rung::flush_to_zero);
+  EXPECT_EQ(v.explanation, "subnormals treated as zero");
+  got[0] = &other;  // a zero of the other sign was not moved
+  EXPECT_EQ(judge_node(node.node, 13, node.pointers, got)[0].rung, Rung::defect);
+}
+
 }  // namespace
 }  // namespace opdiff
