@@ -49,7 +49,7 @@ class Frameworks : public ::testing::TestWithParam<const char*> {
 // Against onnxruntime without optimisations on networks of every first operator: a smoke test of the workers, not a
 // judgement (1e-4 is far above what either may be off by here).
 TEST_P(Frameworks, ComputeWholeNetworks) {
-  if (!installed("onnxruntime")) GTEST_SKIP();
+  if (!installed("onnxruntime")) GTEST_SKIP() << "not installed: opdiff backend add onnxruntime";
   const auto plain = open("onnxruntime:opt=disable");
   const auto backend = open(GetParam());
   ASSERT_TRUE(plain && backend);
