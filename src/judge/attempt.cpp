@@ -82,7 +82,9 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
   }
   for (std::size_t i = 0; i < n; ++i) {
     const Look l = look(e, i);
-    if (l.fit == Fit::unproven) unproven_[i] = 1;
+    // Section 8: the oracle's own error must be small beside the yardstick, or its word is no proof.
+    const bool blurred = e.rho[i] * 8 > e.deviation[i] && e.deviation[i] > 0 && error_[i] != 0;
+    if (l.fit == Fit::unproven || (blurred && l.fit == Fit::possible)) unproven_[i] = 1;
     counted_[i] = counted_[i] || e.deviation[i] > 0;
     fresh[i] = l.z;  // replaced below where the element does not fit
     fits[i] = l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
