@@ -28,7 +28,7 @@ TEST_P(Laws, SamplesDependOnTheSeedAlone) {
     ASSERT_EQ(a.inputs.size(), b.inputs.size());
     for (std::size_t k = 0; k < a.inputs.size(); ++k) {
       ASSERT_EQ(a.inputs[k].has_value(), b.inputs[k].has_value());
-      if (a.inputs[k]) EXPECT_TRUE(a.inputs[k]->bit_equal(*b.inputs[k]));
+      if (a.inputs[k]) { EXPECT_TRUE(a.inputs[k]->bit_equal(*b.inputs[k])); }
     }
   }
 }
@@ -69,7 +69,7 @@ TEST_P(Laws, PlantedFaultsAreCaught) {
     }
     for (const std::string& missed : attack.first_missed) ADD_FAILURE() << missed;
   }
-  if (!float_types(op()).empty()) EXPECT_GT(planted, 0);
+  if (!float_types(op()).empty()) { EXPECT_GT(planted, 0); }
   EXPECT_LE(named * 20, planted) << "algorithms by name must not swallow faults";
 }
 
