@@ -185,8 +185,10 @@ Expected<Model> load(const Arguments& arguments) {
   }
   const auto types = input_types(model.graph);
   if (!types) return with_context(arguments.model, types.error());
-  if (const auto inferred = infer_types(model.graph, *types); !inferred) {
-    return with_context(arguments.model, inferred.error());
+  const auto inferred = infer_types(model.graph, *types);
+  if (!inferred) return with_context(arguments.model, inferred.error());
+  if (const auto same = check_declared_outputs(model.graph, *inferred); !same) {
+    return with_context(arguments.model, same.error());
   }
   if (!all) model.inputs = draw_inputs(*types, arguments.seed);
   return model;
@@ -250,6 +252,7 @@ Expected<int> compare(const Arguments& arguments) {
   OpenOptions open;
   open.threads = arguments.threads;
   open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
+  open.limits.interrupted = &interrupted;
   if (!arguments.memory_limit.empty()) {
     OPDIFF_TRY(open.limits.resident_bytes, parse_bytes(arguments.memory_limit));
   }
@@ -278,8 +281,13 @@ Expected<int> compare(const Arguments& arguments) {
   options.interrupted = &interrupted;
   options.progress = [&line](const Progress& progress) { line.show(progress); };
   std::signal(SIGINT, on_interrupt);
-  OPDIFF_TRY(CompareResult result, compare_model(request, options));
+  Expected<CompareResult> compared = compare_model(request, options);
   line.clear();
+  if (!compared) {
+    const bool of_model = compared.error().message.rfind("node ", 0) == 0;
+    return of_model ? with_context(arguments.model, compared.error()) : tl::unexpected<Error>(compared.error());
+  }
+  CompareResult result = *std::move(compared);
 
   RunRecord record;
   record.version = OPDIFF_VERSION;

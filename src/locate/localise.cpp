@@ -152,6 +152,7 @@ class Localiser {
           return values ? answer.outcome == OutcomeKind::ok && answer.wrong : answer.outcome == reading.outcome;
         },
         probe_limit_for(reading.outcome));
+    if (stop()) return part;
     switch (smallest.status) {
       case MinimiseStatus::not_shown:
       case MinimiseStatus::not_deterministic: blame_unsteady(part); return part;

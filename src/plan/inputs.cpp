@@ -20,6 +20,32 @@ TensorMap draw_inputs(const std::map<std::string, TensorType>& types, std::uint6
   return inputs;
 }
 
+Expected<void> check_declared_outputs(const Graph& graph, const std::map<std::string, TensorType>& inferred) {
+  for (const ValueInfo& output : graph.outputs) {
+    const auto found = inferred.find(output.name);
+    if (found == inferred.end()) continue;
+    const TensorType& type = found->second;
+    bool same = output.dtype == type.dtype;
+    if (output.shape && type.shape) {
+      same = same && output.shape->size() == type.shape->size();
+      for (std::size_t axis = 0; same && axis < output.shape->size(); ++axis) {
+        const std::optional<std::int64_t>& declared = (*output.shape)[axis].value;
+        same = !declared || *declared == (*type.shape)[axis];
+      }
+    }
+    if (same) continue;
+    std::vector<std::string> sizes;
+    for (const Dimension& dimension : output.shape.value_or(std::vector<Dimension>{})) {
+      sizes.push_back(dimension.value            ? fmt::format("{}", *dimension.value)
+                      : dimension.symbol.empty() ? "?"
+                                                 : dimension.symbol);
+    }
+    return make_error("output '{}' is declared as {}[{}], but its node makes {}", output.name, dtype_name(output.dtype),
+                      fmt::join(sizes, ","), to_string(type));
+  }
+  return {};
+}
+
 Expected<SplitInputs> split_inputs(const Graph& graph, TensorMap given, const std::string& file) {
   SplitInputs split;
   split.extra = std::move(given);

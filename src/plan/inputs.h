@@ -12,6 +12,10 @@ namespace opdiff {
 // input_types(graph) gives them.
 TensorMap draw_inputs(const std::map<std::string, TensorType>& types, std::uint64_t seed);
 
+// Declared types of the graph's outputs against what the operators make (`inferred`, by infer_types); an error names
+// the output.
+Expected<void> check_declared_outputs(const Graph& graph, const std::map<std::string, TensorType>& inferred);
+
 struct SplitInputs {
   TensorMap inputs;  // of the model
   TensorMap extra;   // whatever else the file holds: labels, for one

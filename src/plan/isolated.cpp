@@ -108,6 +108,7 @@ class NodeCheck {
       OPDIFF_TRY(Backend* const backend, backends_[b]());
       auto returned = std::make_shared<std::vector<Returned>>(batch->nodes.size());
       run_places(*backend, *batch, places, returned.get());
+      if (options_.stop()) return make_error("interrupted");  // what was running has been killed: no finding
       for (std::size_t place = 0; place < batch->nodes.size(); ++place) {
         const int same_as = batch->nodes[place].same_as;
         if (same_as >= 0) (*returned)[place] = (*returned)[static_cast<std::size_t>(same_as)];

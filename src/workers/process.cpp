@@ -129,6 +129,9 @@ tl::expected<WireFrame, Outcome> WorkerProcess::exchange(WireFrame request, cons
             kill(OutcomeKind::crash, received ? sent.error().message : received.error().message, true));
       }
     }
+    if (limits.interrupted != nullptr && limits.interrupted->load()) {
+      return tl::unexpected(kill(OutcomeKind::timeout, "interrupted"));
+    }
     const double time = now();
     if (time >= deadline) {
       return tl::unexpected(kill(OutcomeKind::timeout, fmt::format("no answer within {:g} s", limits.seconds)));

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,6 +25,7 @@ struct Program {
 struct Limits {
   double seconds = 300;
   std::int64_t resident_bytes = 0;  // of the whole process group; 0: three quarters of the machine's memory
+  const std::atomic<bool>* interrupted = nullptr;  // once true, what is running is killed
 };
 
 class WorkerProcess {

@@ -82,7 +82,7 @@ Outcome WorkerBackend::call(nlohmann::json request, const ArenaBuilder* arena, d
     if (!made) return Outcome::failure(OutcomeKind::out_of_memory, made.error().message);
     frame.arena = *std::move(made);
   }
-  auto answered = process_->exchange(std::move(frame), Limits{seconds, limits_.resident_bytes});
+  auto answered = process_->exchange(std::move(frame), Limits{seconds, limits_.resident_bytes, limits_.interrupted});
   if (!answered) return died(std::move(answered.error()));
   auto parsed = parse_reply(answered->body, id);
   if (!parsed) return broke_protocol(parsed.error().message);

@@ -16,6 +16,7 @@ struct WorkerLimits {
   double prepare_seconds = 300;     // compilers: the first graph of torch's inductor takes up to 176 s
   double run_seconds = 300;         // inductor compiles in the first run
   std::int64_t resident_bytes = 0;  // 0: three quarters of the machine's memory
+  const std::atomic<bool>* interrupted = nullptr;  // once true, what is running is killed
 };
 
 // What workers/environment.h finds for a spec: how to start the worker, and what to tell it in `hello`.

@@ -1,0 +1,158 @@
+// The program as users run it: exit statuses, messages, files. Backends are the reference and faults planted in it, so
+// that no framework is needed.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/file.h"
+
+namespace opdiff {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kProgram = OPDIFF_BINARY_DIR "/opdiff";
+const std::string kModels = OPDIFF_SOURCE_DIR "/tests/models/";
+const std::string kLeNet = OPDIFF_SOURCE_DIR "/examples/lenet5/lenet5.onnx";
+const std::string kCompare = kLeNet + " --dim batch=2 --threads 1 --backends ";
+
+struct Ended {
+  int status = -1;
+  std::string out, err;
+};
+
+class CompareCommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / fmt::format("opdiff-cli-{}", getpid());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string out() const { return (folder_ / "out").string(); }
+
+  Ended shell(const std::string& command) const {
+    const std::string err = (folder_ / "err").string(), text = (folder_ / "text").string();
+    const int status = std::system(fmt::format("{} > '{}' 2> '{}'", command, text, err).c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, *read_file(text, 1 << 24), *read_file(err, 1 << 24)};
+  }
+  Ended compare(const std::string& arguments) const { return shell(kProgram + " compare " + arguments); }
+  json result() const { return json::parse(*read_file(out() + "/result.json", 1 << 24)); }
+
+  fs::path folder_;
+};
+
+TEST_F(CompareCommand, CleanIsZero) {
+  const Ended ended = compare(kCompare + "reference --out " + out());
+  EXPECT_EQ(ended.status, 0) << ended.out << ended.err;
+  EXPECT_EQ(ended.err, "");
+  EXPECT_EQ(ended.out.rfind("CLEAN: ", 0), 0U) << ended.out;
+  const json written = result();
+  EXPECT_EQ(written["status"], "clean");
+  EXPECT_EQ(written["nodes"].size(), 13U);
+  EXPECT_EQ(written["model"]["sha256"].get<std::string>().size(), 64U);
+  EXPECT_TRUE(written["culprits"].empty());
+}
+
+TEST_F(CompareCommand, ADefectIsOneAndItsCommandRepeatsIt) {
+  const json nodes = json::parse(compare(kCompare + "reference --json").out)["nodes"];
+  std::string node;
+  for (const json& candidate : nodes) {
+    if (candidate["op"] == "Conv") node = candidate["name"];
+  }
+  const Ended ended =
+      compare(kCompare + "'reference,faulty:base=reference,node=" + node + ",fault=scale,size=8' --out " + out());
+  EXPECT_EQ(ended.status, 1) << ended.out << ended.err;
+  const json culprit = result()["culprits"][0];
+  EXPECT_EQ(culprit["nodes"], json::array({node}));
+  EXPECT_EQ(culprit["stage"], "kernel");
+  EXPECT_EQ(culprit["proven"], true);
+  EXPECT_GT(culprit["placebo"]["error"], culprit["necessary"]["error"]);
+  const std::string repeat = culprit["repeat"];
+  EXPECT_NE(ended.out.find(repeat), std::string::npos);
+  const Ended again = shell(OPDIFF_BINARY_DIR "/" + repeat);
+  EXPECT_EQ(again.status, 1) << repeat << again.err;
+  EXPECT_NE(again.out.find(node), std::string::npos);
+}
+
+TEST_F(CompareCommand, ADeadBackendIsThree) {
+  for (const char* fault : {"crash", "hang"}) {
+    const Ended ended =
+        compare(kCompare + "faulty:base=reference,op=Relu,fault=" + fault + " --time-limit 1 --out " + out());
+    EXPECT_EQ(ended.status, 3) << ended.out << ended.err;
+    EXPECT_EQ(result()["status"], "crashed");
+    EXPECT_FALSE(result()["culprits"].empty());
+  }
+}
+
+TEST_F(CompareCommand, UsageAndMissingThingsAreTwo) {
+  for (const std::string& arguments : std::vector<std::string>{
+           kCompare + "nosuchframework", "nosuch.onnx --backends reference", kCompare + "reference --fail-on nonsense",
+           kCompare + "reference --accept nonsense", kCompare + "reference --dim batch=many",
+           kCompare + "reference,reference", kCompare + "reference --bind Nonsense=reference",
+           kCompare + "reference --memory-limit lots", kLeNet + " --backends reference --inputs nosuch.npz"}) {
+    const Ended ended = compare(arguments + " --out " + out());
+    EXPECT_EQ(ended.status, 2) << arguments << ended.out;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+    EXPECT_FALSE(fs::exists(out()));
+  }
+  EXPECT_EQ(compare("").status, 2);
+  EXPECT_EQ(compare("--help").status, 0);
+}
+
+TEST_F(CompareCommand, EveryBadModelIsOneMessageAndTwo) {
+  const json expected = json::parse(*read_file(kModels + "bad/expected.json", 1 << 20));
+  for (const auto& [name, what] : expected.items()) {
+    if (what["ends"] != "refused") continue;
+    fs::path model = kModels + "bad/" + name;
+    if (fs::is_directory(model)) model /= "model.onnx";
+    const Ended ended = compare(fmt::format("'{}' --backends reference --dim batch=2 --out {}", model.string(), out()));
+    EXPECT_EQ(ended.status, 2) << name << ended.out << ended.err;
+    EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << name << ": " << ended.err;
+    for (const json& word : what["mentions"]) {
+      EXPECT_NE(ended.err.find(word.get<std::string>()), std::string::npos) << name << ": " << ended.err;
+    }
+    EXPECT_FALSE(fs::exists(out())) << name;
+  }
+}
+
+TEST_F(CompareCommand, AnInterruptionLeavesAUsableResult) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string backend = "faulty:base=reference,op=Relu,fault=hang";
+    execl(kProgram.c_str(), "opdiff", "compare", kLeNet.c_str(), "--dim", "batch=2", "--backends", backend.c_str(),
+          "--out", out().c_str(), "--quiet", nullptr);
+    _exit(127);
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  kill(child, SIGINT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(result()["interrupted"], true);
+}
+
+TEST_F(CompareCommand, FailOnAssignmentsAndContracts) {
+  EXPECT_EQ(compare(kCompare + "reference --fail-on rounding").status, 0);  // the reference is exact
+  EXPECT_EQ(compare(kCompare + "reference --rtol 0 --atol 0").status, 0);
+  const Ended bound =
+      compare(kCompare + "reference --bind Conv=faulty:base=reference,op=Conv,fault=scale,size=8 --out " + out());
+  EXPECT_EQ(bound.status, 1) << bound.err;
+  bool found = false;
+  for (const auto& [name, whole] : result()["whole_model"].items()) {
+    if (name.rfind("reference with Conv=", 0) == 0) found = whole["suspect"];
+  }
+  EXPECT_TRUE(found);
+}
+
+}  // namespace
+}  // namespace opdiff
