@@ -50,8 +50,13 @@ class ReferenceModel : public sdk::Model {
         result.failures[node.id] = {"unsupported", outputs.error().message};
         continue;
       }
+      // The model's nodes share no edge; nodes that a planted fault adds do.
       for (std::size_t k = 0; k < node.outputs.size() && k < outputs->size(); ++k)
-        if (!node.outputs[k].empty()) result.outputs[node.outputs[k]] = to_wire((*outputs)[k]);
+        if (!node.outputs[k].empty()) feeds[node.outputs[k]] = (*outputs)[k];
+    }
+    for (const ValueInfo& output : graph_.outputs) {
+      const auto found = feeds.find(output.name);
+      if (found != feeds.end()) result.outputs[output.name] = to_wire(found->second);
     }
     return result;
   }

@@ -37,6 +37,9 @@ class Localiser {
     for (const int node : suspects_) confirm(node);
     measure_substitutions();
     drop_unconfirmed();
+    if (input_.whole.wrong && result_.culprits.empty() && result_.explanation.empty() && !stop()) {
+      explain("no part of the model without the nodes that fail alone is wrong");
+    }
     return std::move(result_);
   }
 

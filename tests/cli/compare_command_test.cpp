@@ -86,7 +86,7 @@ TEST_F(CompareCommand, ADefectIsOneAndItsCommandRepeatsIt) {
 TEST_F(CompareCommand, ADeadBackendIsThree) {
   for (const char* fault : {"crash", "hang"}) {
     const Ended ended =
-        compare(kCompare + "faulty:base=reference,op=Relu,fault=" + fault + " --time-limit 1 --out " + out());
+        compare(kCompare + "faulty:base=reference,node=relu4,fault=" + fault + " --time-limit 1 --out " + out());
     EXPECT_EQ(ended.status, 3) << ended.out << ended.err;
     EXPECT_EQ(result()["status"], "crashed");
     EXPECT_FALSE(result()["culprits"].empty());
@@ -148,7 +148,8 @@ TEST_F(CompareCommand, FailOnAssignmentsAndContracts) {
       compare(kCompare + "reference --bind Conv=faulty:base=reference,op=Conv,fault=scale,size=8 --out " + out());
   EXPECT_EQ(bound.status, 1) << bound.err;
   bool found = false;
-  for (const auto& [name, whole] : result()["whole_model"].items()) {
+  const json written = result();
+  for (const auto& [name, whole] : written["whole_model"].items()) {
     if (name.rfind("reference with Conv=", 0) == 0) found = whole["suspect"];
   }
   EXPECT_TRUE(found);
