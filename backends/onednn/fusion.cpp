@@ -45,8 +45,7 @@ std::vector<Fusion> find_fusions(const sdk::Graph& graph) {
   std::set<const sdk::Node*> taken;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const sdk::Node& anchor = graph.nodes[i];
-    if (!anchor.domain.empty() || (anchor.op != "Conv" && anchor.op != "Gemm" && anchor.op != "MatMul"))
-      continue;
+    if (!anchor.domain.empty() || (anchor.op != "Conv" && anchor.op != "Gemm" && anchor.op != "MatMul")) continue;
     auto& followers = fusions[i].followers;
     const sdk::Node* next = only_reader(graph, uses, anchor);
     if (anchor.op == "Conv" && next && next->op == "Add" && next->inputs.size() == 2 && !taken.count(next)) {

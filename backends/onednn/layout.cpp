@@ -26,18 +26,13 @@ std::optional<dnnl::memory::data_type> data_type(const std::string& dtype) {
   return std::nullopt;
 }
 
-bool is_floating(const std::string& dtype) {
-  return dtype == "float" || dtype == "float16" || dtype == "bfloat16";
-}
+bool is_floating(const std::string& dtype) { return dtype == "float" || dtype == "float16" || dtype == "bfloat16"; }
 
-Dims dims_of(const Shape& shape) {
-  return shape.empty() ? Dims{1} : Dims(shape.begin(), shape.end());
-}
+Dims dims_of(const Shape& shape) { return shape.empty() ? Dims{1} : Dims(shape.begin(), shape.end()); }
 
 Dims dense_strides(const Dims& dims) {
   Dims strides(dims.size(), 1);
-  for (std::size_t i = dims.size(); i-- > 1;)
-    strides[i - 1] = strides[i] * std::max<std::int64_t>(dims[i], 1);
+  for (std::size_t i = dims.size(); i-- > 1;) strides[i - 1] = strides[i] * std::max<std::int64_t>(dims[i], 1);
   return strides;
 }
 
@@ -98,8 +93,7 @@ void copy_strided(const std::byte* from, std::int64_t offset, const Dims& stride
   std::vector<std::int64_t> index(shape.size(), 0);
   std::int64_t position = offset;
   for (std::size_t n = 0; n < count; ++n) {
-    std::memcpy(to + n * element_size, from + position * static_cast<std::int64_t>(element_size),
-                element_size);
+    std::memcpy(to + n * element_size, from + position * static_cast<std::int64_t>(element_size), element_size);
     for (std::size_t axis = shape.size(); axis-- > 0;) {
       position += strides[axis];
       if (++index[axis] < shape[axis]) break;

@@ -49,9 +49,7 @@ NodeBuilder::NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& va
                          const Fusion* fusion)
     : node_(node), opset_(opset), values_(values), everything_known_(everything_known), fusion_(fusion) {}
 
-bool NodeBuilder::has(std::size_t index) const {
-  return index < node_.inputs.size() && !node_.inputs[index].empty();
-}
+bool NodeBuilder::has(std::size_t index) const { return index < node_.inputs.size() && !node_.inputs[index].empty(); }
 
 bool NodeBuilder::wants_output(std::size_t index) const {
   return index < node_.outputs.size() && !node_.outputs[index].empty();
@@ -88,8 +86,7 @@ std::vector<std::int64_t> NodeBuilder::integers(std::size_t index) const {
   if (value.dtype == "int64") {
     if (count > 0) std::memcpy(result.data(), value.data(), count * sizeof(std::int64_t));
   } else if (value.dtype == "int32") {
-    for (std::size_t i = 0; i < count; ++i)
-      result[i] = reinterpret_cast<const std::int32_t*>(value.data())[i];
+    for (std::size_t i = 0; i < count; ++i) result[i] = reinterpret_cast<const std::int32_t*>(value.data())[i];
   } else {
     throw std::invalid_argument("input " + std::to_string(index) + " has dtype " + value.dtype +
                                 "; expected int64 or int32");
@@ -100,8 +97,8 @@ std::vector<std::int64_t> NodeBuilder::integers(std::size_t index) const {
 double NodeBuilder::scalar(std::size_t index) const {
   const Value& value = input(index);
   if (sdk::element_count(value.shape) != 1) {
-    throw std::invalid_argument("input " + std::to_string(index) + " has shape " +
-                                sdk::to_string(value.shape) + "; expected one element");
+    throw std::invalid_argument("input " + std::to_string(index) + " has shape " + sdk::to_string(value.shape) +
+                                "; expected one element");
   }
   if (!value.known && !everything_known_) throw NotYetKnown{};
   return element(value, 0);
@@ -133,9 +130,7 @@ dnnl::memory NodeBuilder::in_layout(const Value& value, const Desc& seen, const 
   return copy;
 }
 
-dnnl::memory NodeBuilder::dense_memory(const Value& value) {
-  return in_layout(value, dense(value.dtype, value.shape));
-}
+dnnl::memory NodeBuilder::dense_memory(const Value& value) { return in_layout(value, dense(value.dtype, value.shape)); }
 
 dnnl::memory NodeBuilder::dense_view(const Value& value, const Desc& seen) {
   const dnnl::memory base = dense_memory(value);
@@ -168,8 +163,7 @@ Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Sh
   return output(index, dtype, shape, dense(dtype, shape));
 }
 
-Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Shape& shape,
-                           const Desc& layout) {
+Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Shape& shape, const Desc& layout) {
   if (!wants_output(index)) throw std::invalid_argument("output " + std::to_string(index) + " has no name");
   const auto& name = fusion_ && index == 0 ? fusion_->last().outputs.at(0) : node_.outputs[index];
   sdk::element_count(shape);
@@ -206,9 +200,7 @@ void NodeBuilder::add(dnnl::primitive primitive, std::unordered_map<int, dnnl::m
   kernel_.steps.push_back({std::move(primitive), std::move(arguments), nullptr});
 }
 
-void NodeBuilder::add_host(std::function<void()> step) {
-  kernel_.steps.push_back({{}, {}, std::move(step)});
-}
+void NodeBuilder::add_host(std::function<void()> step) { kernel_.steps.push_back({{}, {}, std::move(step)}); }
 
 void NodeBuilder::add_reorder(const dnnl::memory& from, const dnnl::memory& to) {
   const dnnl::reorder::primitive_desc description(engine(), from.get_desc(), engine(), to.get_desc());

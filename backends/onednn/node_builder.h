@@ -52,16 +52,14 @@ struct Fusion {
 class NodeBuilder {
  public:
   // `everything_known`: all inputs have been computed, their elements can be read.
-  NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& values, bool everything_known,
-              const Fusion* fusion);
+  NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& values, bool everything_known, const Fusion* fusion);
 
   const sdk::Node& node() const { return node_; }
   std::int64_t opset() const { return opset_; }
 
   bool has(std::size_t index) const;
-  const Value& input(std::size_t index) const;  // throws std::invalid_argument when it is left out
-  const Value& floating(
-      std::size_t index) const;  // and Unsupported when it is not float, float16 or bfloat16
+  const Value& input(std::size_t index) const;     // throws std::invalid_argument when it is left out
+  const Value& floating(std::size_t index) const;  // and Unsupported when it is not float, float16 or bfloat16
   bool wants_output(std::size_t index) const;
 
   // Elements of an input, known now. Throws NotYetKnown.

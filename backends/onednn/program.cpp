@@ -9,9 +9,7 @@ namespace {
 
 constexpr std::int64_t kOldestOpset = 7;  // before it, broadcasting was an attribute
 
-std::string name_of(const sdk::Node& node) {
-  return "node '" + node.id + "' (" + node.op + "): ";
-}
+std::string name_of(const sdk::Node& node) { return "node '" + node.id + "' (" + node.op + "): "; }
 
 // The exception being handled, as one that names the node.
 [[noreturn]] void rethrow_for(const sdk::Node& node) {
@@ -38,8 +36,7 @@ Program::Program(sdk::Graph graph, bool fuse) : graph_(std::move(graph)), entrie
     if (domain.empty()) graph_.opset = version;
   }
   if (graph_.opset < kOldestOpset) {
-    throw sdk::Unsupported("opset " + std::to_string(graph_.opset) + " is below " +
-                           std::to_string(kOldestOpset));
+    throw sdk::Unsupported("opset " + std::to_string(graph_.opset) + " is below " + std::to_string(kOldestOpset));
   }
   for (const auto& input : graph_.inputs) {
     if (!input.shape_known || input.dtype.empty()) {
@@ -130,8 +127,7 @@ void Program::build_now(std::size_t index, bool everything_known) {
   try {
     for (const auto& name : node.inputs) {
       if (const auto found = dead_.find(name); found != dead_.end())
-        throw std::runtime_error("its input '" + name + "' is missing because node '" + found->second +
-                                 "' failed");
+        throw std::runtime_error("its input '" + name + "' is missing because node '" + found->second + "' failed");
     }
     if (!node.domain.empty() && node.domain != "ai.onnx")
       throw sdk::Unsupported("operators of domain '" + node.domain + "' have no binding");

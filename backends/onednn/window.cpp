@@ -8,12 +8,11 @@ namespace {
 // Above it, sums of a few such numbers could overflow.
 constexpr std::int64_t kLargest = std::int64_t{1} << 40;
 
-Dims read(const sdk::Node& node, const std::string& name, std::size_t count, std::int64_t missing,
-          std::int64_t least) {
+Dims read(const sdk::Node& node, const std::string& name, std::size_t count, std::int64_t missing, std::int64_t least) {
   const Dims values = node.integers(name, Dims(count, missing));
   if (values.size() != count) {
-    throw std::invalid_argument("attribute '" + name + "' has " + std::to_string(values.size()) +
-                                " values; expected " + std::to_string(count));
+    throw std::invalid_argument("attribute '" + name + "' has " + std::to_string(values.size()) + " values; expected " +
+                                std::to_string(count));
   }
   for (const auto value : values) {
     if (value < least || value > kLargest) {
@@ -35,8 +34,7 @@ Dims Window::onednn_dilations() const {
 Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel) {
   const std::size_t rank = spatial.size();
   Window window;
-  if (kernel.empty() && !node.has("kernel_shape"))
-    throw std::invalid_argument("attribute 'kernel_shape' is missing");
+  if (kernel.empty() && !node.has("kernel_shape")) throw std::invalid_argument("attribute 'kernel_shape' is missing");
   window.kernel = node.has("kernel_shape") ? read(node, "kernel_shape", rank, 1, 1) : kernel;
   if (!kernel.empty() && window.kernel != kernel) {
     throw std::invalid_argument("attribute 'kernel_shape' is " + sdk::to_string(window.kernel) +
@@ -61,8 +59,7 @@ Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kerne
     const std::int64_t stride = window.strides[i];
     if (mode == "SAME_UPPER" || mode == "SAME_LOWER") {
       window.output.push_back((spatial[i] + stride - 1) / stride);
-      const std::int64_t padding =
-          std::max<std::int64_t>((window.output[i] - 1) * stride + extent - spatial[i], 0);
+      const std::int64_t padding = std::max<std::int64_t>((window.output[i] - 1) * stride + extent - spatial[i], 0);
       const std::int64_t smaller = padding / 2;
       window.begin[i] = mode == "SAME_UPPER" ? smaller : padding - smaller;
       window.end[i] = padding - window.begin[i];

@@ -87,8 +87,8 @@ class Worker : public sdk::Backend {
     const auto* version = dnnl_version();
     sdk::Hello hello;
     hello.name = "onednn";
-    hello.version = std::to_string(version->major) + "." + std::to_string(version->minor) + "." +
-                    std::to_string(version->patch);
+    hello.version =
+        std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
     hello.build = version->hash;
     hello.isa = instruction_set();
     for (const auto& [op, unused] : binding_table()) hello.operators.push_back(op);

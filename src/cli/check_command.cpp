@@ -32,16 +32,18 @@ void print_case(const CheckArguments& a, const std::string& spec, const CheckedC
   } else {
     for (const Verdict& v : c.verdicts) {
       if (v.rung != c.rung) continue;
-      fmt::print("{}{}{}; z rms {:.3g} (limit {:.3g}), largest {:.3g} (limit {:.3g}), excess {:.3g}\n", to_string(v.rung), v.explanation.empty() ? "" : ", ", v.explanation,
-                 v.z_rms, v.z_rms_limit, v.z_max, v.z_max_limit, v.excess);
+      fmt::print("{}{}{}; z rms {:.3g} (limit {:.3g}), largest {:.3g} (limit {:.3g}), excess {:.3g}\n",
+                 to_string(v.rung), v.explanation.empty() ? "" : ", ", v.explanation, v.z_rms, v.z_rms_limit, v.z_max,
+                 v.z_max_limit, v.excess);
       if (v.worst.index >= 0)
-        fmt::print("    worst at {}: got {:.9g}, right {:.9g}, radius {:.3g}, deviation {:.3g}\n", to_string(v.worst.coordinates), v.worst.got, v.worst.centre,
-                   v.worst.radius, v.worst.deviation);
+        fmt::print("    worst at {}: got {:.9g}, right {:.9g}, radius {:.3g}, deviation {:.3g}\n",
+                   to_string(v.worst.coordinates), v.worst.got, v.worst.centre, v.worst.radius, v.worst.deviation);
       if (!v.note.empty()) fmt::print("    {}\n", v.note);
       break;
     }
   }
-  fmt::print("    repeat: opdiff check {} --backend {} --dtype {} --seed {} --only {}\n", a.op, spec, a.dtype, a.seed, c.index);
+  fmt::print("    repeat: opdiff check {} --backend {} --dtype {} --seed {} --only {}\n", a.op, spec, a.dtype, a.seed,
+             c.index);
 }
 
 Expected<void> save_case(const CheckArguments& a, const CheckedCase& c) {
@@ -63,20 +65,26 @@ int check(const CheckArguments& a) {
   }
   const auto dtype = parse_dtype(a.dtype);
   if (!dtype) return cannot_run({fmt::format("--dtype {}: not a dtype (f32, f64, f16, bf16, i32, ...)", a.dtype)});
-  if (!(op->types & type_bit(*dtype))) return cannot_run({fmt::format("--dtype {}: {} does not take it", a.dtype, op->name)});
+  if (!(op->types & type_bit(*dtype)))
+    return cannot_run({fmt::format("--dtype {}: {} does not take it", a.dtype, op->name)});
   std::signal(SIGINT, [](int) { interrupted = true; });
   int status = kClean;
   for (const std::string& spec : a.backends) {
     auto backend = open_backend(spec);
     if (!backend) return cannot_run(backend.error());
-    CheckOptions options{*dtype, a.seed, a.only >= 0 ? static_cast<std::uint64_t>(a.only) : 0, a.only >= 0 ? 1 : a.cases};
+    CheckOptions options{*dtype, a.seed, a.only >= 0 ? static_cast<std::uint64_t>(a.only) : 0,
+                         a.only >= 0 ? 1 : a.cases};
     int shown = 0;
     Expected<void> saved;
-    const OperatorCheck total = check_operator(*op, **backend, options, [&](const CheckedCase& c) {
-      const bool bad = c.outcome == OutcomeKind::ok ? c.rung >= Rung::unlikely : c.outcome != OutcomeKind::unsupported;
-      if (a.only >= 0 && !a.save.empty()) saved = save_case(a, c);
-      if (a.details || a.only >= 0 || (bad && shown++ < 10)) print_case(a, spec, c);
-    }, &interrupted);
+    const OperatorCheck total = check_operator(
+        *op, **backend, options,
+        [&](const CheckedCase& c) {
+          const bool bad =
+              c.outcome == OutcomeKind::ok ? c.rung >= Rung::unlikely : c.outcome != OutcomeKind::unsupported;
+          if (a.only >= 0 && !a.save.empty()) saved = save_case(a, c);
+          if (a.details || a.only >= 0 || (bad && shown++ < 10)) print_case(a, spec, c);
+        },
+        &interrupted);
     if (!saved) return cannot_run(saved.error());
     fmt::print("{} {} on {}: {} cases", op->name, dtype_name(*dtype), spec, total.cases);
     if (total.unsupported) fmt::print(", {} unsupported", total.unsupported);
@@ -84,13 +92,16 @@ int check(const CheckArguments& a) {
     if (total.deaths) fmt::print(", {} deaths of the backend", total.deaths);
     fmt::print("\n ");
     for (int r = 0; r < kRungCount; ++r)
-      if (total.rungs[static_cast<std::size_t>(r)]) fmt::print(" {} {}", total.rungs[static_cast<std::size_t>(r)], to_string(static_cast<Rung>(r)));
+      if (total.rungs[static_cast<std::size_t>(r)])
+        fmt::print(" {} {}", total.rungs[static_cast<std::size_t>(r)], to_string(static_cast<Rung>(r)));
     if (total.unproven) fmt::print(" ({} unproven)", total.unproven);
     fmt::print("; largest z rms {:.2f}, |z| {:.2f}, error / radius {:.3g}\n", total.z_rms, total.z_max, total.excess);
     for (const auto& [what, n] : total.explanations) fmt::print("  {} x {}\n", n, what);
     for (const auto& [what, n] : total.reasons) fmt::print("  {} x {}\n", n, what);
-    if (total.deaths) status = kBackendDied;
-    else if (total.rungs[static_cast<int>(Rung::defect)] && status == kClean) status = kDefect;
+    if (total.deaths)
+      status = kBackendDied;
+    else if (total.rungs[static_cast<int>(Rung::defect)] && status == kClean)
+      status = kDefect;
     if (interrupted) {
       fmt::print("interrupted: the figures are of the cases that were run\n");
       return std::max(status, kCannotRun);
@@ -112,7 +123,9 @@ void add_check_command(CLI::App& app, int* status) {
   command->add_option("--only", arguments->only, "this one case, with its verdict in full");
   command->add_option("--save", arguments->save, "with --only: write the case to SAVE.onnx and SAVE.npz");
   command->add_flag("--details", arguments->details, "print every case");
-  command->footer("Examples:\n  opdiff check Conv\n  opdiff check Softmax --backend torch --dtype bf16 --cases 1000\n  opdiff check AveragePool --backend onnxruntime@1.23.2 --only 17 --save case17");
+  command->footer(
+      "Examples:\n  opdiff check Conv\n  opdiff check Softmax --backend torch --dtype bf16 --cases 1000\n  opdiff "
+      "check AveragePool --backend onnxruntime@1.23.2 --only 17 --save case17");
   command->callback([arguments, status] { *status = check(*arguments); });
 }
 

@@ -1,5 +1,5 @@
-// opdiff trust: how far the oracle can be trusted. Attacks every yardstick from below and above, with no framework; then runs
-// generated cases on healthy backends, which must raise no alarm.
+// opdiff trust: how far the oracle can be trusted. Attacks every yardstick from below and above, with no framework;
+// then runs generated cases on healthy backends, which must raise no alarm.
 #include <unistd.h>
 
 #include <atomic>
@@ -34,7 +34,8 @@ int cases_of(const TrustArguments& a, DType dtype) {
 std::vector<const MetaOperator*> chosen(const TrustArguments& a) {
   std::vector<const MetaOperator*> operators;
   for (const MetaOperator* op : all_operators())
-    if (a.operators.empty() || std::find(a.operators.begin(), a.operators.end(), op->name) != a.operators.end()) operators.push_back(op);
+    if (a.operators.empty() || std::find(a.operators.begin(), a.operators.end(), op->name) != a.operators.end())
+      operators.push_back(op);
   return operators;
 }
 
@@ -76,11 +77,15 @@ struct Report {
 };
 
 void attack(const TrustArguments& a, Report& report) {
-  report.text += "## The oracle alone\n\nHonest: tensors computed in random admissible arithmetic (order of summation, FMA, formula, profile); alarms are verdicts beyond `algorithm`.\n"
-                 "Faults: caught / planted at the promised size (4 deviations on the tensor or a slice, 10 on one element); in brackets, in deviations, the smallest\n"
-                 "size from which on every one was caught. `named`: the verdict is `algorithm` with a name, because that algorithm errs as much. Sizes tried: 1 1.5 2 2.5 3 4 5 6 8 10 15 20 50.\n\n"
-                 "| operator | dtype | honest | alarms | z rms | z max | error / radius | tensor | slice | element | gross |\n"
-                 "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+  report.text +=
+      "## The oracle alone\n\nHonest: tensors computed in random admissible arithmetic (order of summation, FMA, "
+      "formula, profile); alarms are verdicts beyond `algorithm`.\n"
+      "Faults: caught / planted at the promised size (4 deviations on the tensor or a slice, 10 on one element); in "
+      "brackets, in deviations, the smallest\n"
+      "size from which on every one was caught. `named`: the verdict is `algorithm` with a name, because that "
+      "algorithm errs as much. Sizes tried: 1 1.5 2 2.5 3 4 5 6 8 10 15 20 50.\n\n"
+      "| operator | dtype | honest | alarms | z rms | z max | error / radius | tensor | slice | element | gross |\n"
+      "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
   const auto operators = chosen(a);
   Progress progress(operators.size());
   for (const MetaOperator* op : operators) {
@@ -90,24 +95,29 @@ void attack(const TrustArguments& a, Report& report) {
       const int count = cases_of(a, dtype);
       const HonestAttack below = attack_from_below(*op, dtype, a.seed, count);
       const FaultAttack above = attack_from_above(*op, dtype, a.seed, count);
-      report.text += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", op->name, dtype_name(dtype), below.cases, below.alarms, below.z_rms,
-                                 below.z_max, below.excess, caught(above.whole), caught(above.row), caught(above.element), caught(above.gross));
+      report.text += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", op->name,
+                                 dtype_name(dtype), below.cases, below.alarms, below.z_rms, below.z_max, below.excess,
+                                 caught(above.whole), caught(above.row), caught(above.element), caught(above.gross));
       report.honest_cases += below.cases;
       report.alarms += below.alarms;
       for (const Caught* c : {&above.whole, &above.row, &above.element, &above.gross}) {
         report.planted += c->planted;
         report.found += c->caught;
       }
-      for (const auto* list : {&below.first_alarms, &above.first_missed}) report.troubles.insert(report.troubles.end(), list->begin(), list->end());
+      for (const auto* list : {&below.first_alarms, &above.first_missed})
+        report.troubles.insert(report.troubles.end(), list->begin(), list->end());
     }
   }
 }
 
 // Status of the run: kClean, or kCannotRun where a backend is missing.
 int check_backends(const TrustArguments& a, Report& report) {
-  report.text += "\n## Healthy backends\n\nGenerated cases judged; `alarms` counts `unlikely` and `defect`. Rungs beyond `rounding` are named with their counts.\n\n"
-                 "| operator | dtype | backend | cases | unsupported | errors | alarms | z rms | z max | error / radius | beyond `rounding` |\n"
-                 "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+  report.text +=
+      "\n## Healthy backends\n\nGenerated cases judged; `alarms` counts `unlikely` and `defect`. Rungs beyond "
+      "`rounding` are named with their counts.\n\n"
+      "| operator | dtype | backend | cases | unsupported | errors | alarms | z rms | z max | error / radius | beyond "
+      "`rounding` |\n"
+      "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
   const auto operators = chosen(a);
   Progress progress(operators.size() * a.backends.size());
   for (const std::string& spec : a.backends) {
@@ -119,15 +129,24 @@ int check_backends(const TrustArguments& a, Report& report) {
         if (stop) return kClean;
         if (!offers((*backend)->info(), op->name, dtype)) continue;
         CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype)};
-        const OperatorCheck total = check_operator(*op, **backend, options, [&](const CheckedCase& c) {
-          if (c.outcome == OutcomeKind::ok ? c.rung >= Rung::unlikely : c.outcome != OutcomeKind::unsupported && c.outcome != OutcomeKind::error)
-            report.troubles.push_back(fmt::format("opdiff check {} --backend {} --dtype {} --seed {} --only {}: {}", op->name, spec, dtype_name(dtype), a.seed, c.index,
-                                                  c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
-        }, &stop);
+        const OperatorCheck total = check_operator(
+            *op, **backend, options,
+            [&](const CheckedCase& c) {
+              if (c.outcome == OutcomeKind::ok
+                      ? c.rung >= Rung::unlikely
+                      : c.outcome != OutcomeKind::unsupported && c.outcome != OutcomeKind::error)
+                report.troubles.push_back(
+                    fmt::format("opdiff check {} --backend {} --dtype {} --seed {} --only {}: {}", op->name, spec,
+                                dtype_name(dtype), a.seed, c.index,
+                                c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
+            },
+            &stop);
         std::string beyond;
-        for (const auto& [what, n] : total.explanations) beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
-        report.text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", op->name, dtype_name(dtype), spec, total.cases, total.unsupported,
-                                   total.errors, total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
+        for (const auto& [what, n] : total.explanations)
+          beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
+        report.text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", op->name,
+                                   dtype_name(dtype), spec, total.cases, total.unsupported, total.errors,
+                                   total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
         report.backend_cases += total.cases;
         report.backend_alarms += total.alarms() + total.deaths;
       }
@@ -139,19 +158,22 @@ int check_backends(const TrustArguments& a, Report& report) {
 int trust(const TrustArguments& a) {
   std::signal(SIGINT, [](int) { stop = true; });
   Report report;
-  report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}`; seed {}.\n\n", a.full ? " --full" : fmt::format(" --cases {}", a.cases),
+  report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}`; seed {}.\n\n",
+                            a.full ? " --full" : fmt::format(" --cases {}", a.cases),
                             a.markdown.empty() ? "" : " --markdown FILE", a.seed);
   attack(a, report);
   const int status = a.backends.empty() ? kClean : check_backends(a, report);
-  report.text += fmt::format("\n{} honest tensors, {} alarms; {} planted faults, {} caught; {} cases on backends, {} alarms.\n", report.honest_cases, report.alarms, report.planted,
-                             report.found, report.backend_cases, report.backend_alarms);
+  report.text += fmt::format(
+      "\n{} honest tensors, {} alarms; {} planted faults, {} caught; {} cases on backends, {} alarms.\n",
+      report.honest_cases, report.alarms, report.planted, report.found, report.backend_cases, report.backend_alarms);
   if (!report.troubles.empty()) {
     report.text += "\n## To look into\n\n";
     for (const std::string& trouble : report.troubles) report.text += "* " + trouble + "\n";
   }
   if (stop) report.text += "\nInterrupted: the figures are of what was run.\n";
   if (!a.markdown.empty()) {
-    if (const auto written = write_file_atomically(a.markdown, report.text); !written) return cannot_run(written.error());
+    if (const auto written = write_file_atomically(a.markdown, report.text); !written)
+      return cannot_run(written.error());
   }
   fmt::print("{}", report.text);
   if (status != kClean) return status;
@@ -162,15 +184,20 @@ int trust(const TrustArguments& a) {
 }  // namespace
 
 void add_trust_command(CLI::App& app, int* status) {
-  auto* command = app.add_subcommand("trust", "attack the oracle from below and above, and run healthy backends through it");
+  auto* command =
+      app.add_subcommand("trust", "attack the oracle from below and above, and run healthy backends through it");
   auto a = std::make_shared<TrustArguments>();
-  auto* backends = command->add_option("--backends", a->backends, "healthy backends; default onnxruntime torch onednn; `none`: the oracle alone");
+  auto* backends = command->add_option("--backends", a->backends,
+                                       "healthy backends; default onnxruntime torch onednn; `none`: the oracle alone");
   command->add_option("--ops", a->operators, "operators, by ONNX name; default all");
-  command->add_option("--cases", a->cases, "cases in f32 (a third of it in other types); default 30")->check(CLI::PositiveNumber);
+  command->add_option("--cases", a->cases, "cases in f32 (a third of it in other types); default 30")
+      ->check(CLI::PositiveNumber);
   command->add_flag("--full", a->full, "1,000 cases in f32, 200 in f64, f16, bf16 (most of an hour)");
   command->add_option("--seed", a->seed, "default 1");
   command->add_option("--markdown", a->markdown, "write the table to this file, too");
-  command->footer("Examples:\n  opdiff trust --backends none\n  opdiff trust --ops Conv Softmax --backends onnxruntime --cases 100\n  opdiff trust --full --markdown docs/trust.md");
+  command->footer(
+      "Examples:\n  opdiff trust --backends none\n  opdiff trust --ops Conv Softmax --backends onnxruntime --cases "
+      "100\n  opdiff trust --full --markdown docs/trust.md");
   command->callback([a, backends, status] {
     if (backends->count() > 0 && a->backends == std::vector<std::string>{"none"}) a->backends.clear();
     *status = trust(*a);

@@ -3,8 +3,8 @@
 #include "graph/onnx_reader.h"
 #include "graph/validate.h"
 #include "numerics/parallel.h"
-#include "ops/op.h"
 #include "opdiff_worker.h"
+#include "ops/op.h"
 #include "reference/evaluate.h"
 
 namespace opdiff {
@@ -43,7 +43,9 @@ class ReferenceModel : public sdk::Model {
       for (const std::string& name : node.inputs) {
         const auto feed = feeds.find(name);
         const auto weight = graph_.initialisers.find(name);
-        values.push_back(feed != feeds.end() ? &feed->second : weight != graph_.initialisers.end() ? &weight->second : nullptr);
+        values.push_back(feed != feeds.end()                   ? &feed->second
+                         : weight != graph_.initialisers.end() ? &weight->second
+                                                               : nullptr);
       }
       const auto outputs = evaluate_node(node, graph_.opset(node.domain), values);
       if (!outputs) {
@@ -85,7 +87,8 @@ class ReferenceBackend : public sdk::Backend {
   }
 
   std::unique_ptr<sdk::Model> prepare(sdk::Graph graph) override {
-    Graph parsed = or_throw(parse_onnx({reinterpret_cast<const char*>(graph.model.data()), graph.model.size()}, {}, graph.name));
+    Graph parsed =
+        or_throw(parse_onnx({reinterpret_cast<const char*>(graph.model.data()), graph.model.size()}, {}, graph.name));
     const auto valid = validate(parsed);
     if (!valid) throw sdk::Unsupported(valid.error().message);
     for (const Node& node : parsed.nodes)

@@ -26,15 +26,18 @@ std::string_view order_name(SumOrder::Kind kind) {
 
 // One honest way to compute, drawn at random: order of summation, FMA, formula, profile.
 Arithmetic_ draw_arithmetic(const MetaOperator& op, DType dtype, Rng& rng) {
-  static constexpr SumOrder::Kind kKinds[] = {SumOrder::Kind::sequential, SumOrder::Kind::reversed, SumOrder::Kind::pairwise,
-                                              SumOrder::Kind::lanes,      SumOrder::Kind::shuffled, SumOrder::Kind::wide};
+  static constexpr SumOrder::Kind kKinds[] = {SumOrder::Kind::sequential, SumOrder::Kind::reversed,
+                                              SumOrder::Kind::pairwise,   SumOrder::Kind::lanes,
+                                              SumOrder::Kind::shuffled,   SumOrder::Kind::wide};
   static constexpr int kLaneCounts[] = {2, 4, 8, 16};
   Arithmetic_ a;
   a.order = {rng.pick(kKinds), rng.pick(kLaneCounts), rng.chance(0.5), rng.next()};
   a.formula = static_cast<int>(rng.integer(0, static_cast<std::int64_t>(op.formulas.size()) - 1));
   a.profile = profiles_differ(dtype) && rng.chance(0.5) ? inner_storage(dtype) : inner_f32(dtype);
-  a.name = fmt::format("{}{}{}, {}, {}", order_name(a.order.kind), a.order.kind == SumOrder::Kind::lanes ? fmt::format(" {}", a.order.lanes) : "",
-                       a.order.fused ? ", fused" : "", op.formulas[static_cast<std::size_t>(a.formula)], a.profile.name);
+  a.name =
+      fmt::format("{}{}{}, {}, {}", order_name(a.order.kind),
+                  a.order.kind == SumOrder::Kind::lanes ? fmt::format(" {}", a.order.lanes) : "",
+                  a.order.fused ? ", fused" : "", op.formulas[static_cast<std::size_t>(a.formula)], a.profile.name);
   return a;
 }
 
@@ -48,20 +51,24 @@ std::vector<Tensor> compute(const MetaOperator& op, const Call& call, const Arit
 
 std::vector<const Tensor*> pointers(const std::vector<Tensor>& tensors, const Call& call) {
   std::vector<const Tensor*> result;
-  for (std::size_t k = 0; k < call.node().outputs.size(); ++k) result.push_back(k < tensors.size() ? &tensors[k] : nullptr);
+  for (std::size_t k = 0; k < call.node().outputs.size(); ++k)
+    result.push_back(k < tensors.size() ? &tensors[k] : nullptr);
   return result;
 }
 
-std::string describe(const MetaOperator& op, DType dtype, std::uint64_t seed, int index, const std::string& what, const Verdict& v) {
-  return fmt::format("{} {} seed {} case {} [{}]: {} {} z rms {:.3g} (limit {:.3g}) max {:.3g} excess {:.3g}; worst got {:.9g} centre {:.9g} radius {:.3g} "
-                     "deviation {:.3g} {}",
-                     op.name, dtype_name(dtype), seed, index, what, to_string(v.rung), v.explanation, v.z_rms, v.z_rms_limit, v.z_max, v.excess, v.worst.got,
-                     v.worst.centre, v.worst.radius, v.worst.deviation, v.note);
+std::string describe(const MetaOperator& op, DType dtype, std::uint64_t seed, int index, const std::string& what,
+                     const Verdict& v) {
+  return fmt::format(
+      "{} {} seed {} case {} [{}]: {} {} z rms {:.3g} (limit {:.3g}) max {:.3g} excess {:.3g}; worst got {:.9g} centre "
+      "{:.9g} radius {:.3g} "
+      "deviation {:.3g} {}",
+      op.name, dtype_name(dtype), seed, index, what, to_string(v.rung), v.explanation, v.z_rms, v.z_rms_limit, v.z_max,
+      v.excess, v.worst.got, v.worst.centre, v.worst.radius, v.worst.deviation, v.note);
 }
 
-// A verdict that tells the user something: a warning or worse, or an algorithm by name. (An error of a few deviations all over
-// a 3 x 3 convolution is what Winograd's algorithm makes, too, and a constant input summed in one lane errs by 20: nobody can
-// tell these from a fault of that size, so they are counted apart, as `named`.)
+// A verdict that tells the user something: a warning or worse, or an algorithm by name. (An error of a few deviations
+// all over a 3 x 3 convolution is what Winograd's algorithm makes, too, and a constant input summed in one lane errs by
+// 20: nobody can tell these from a fault of that size, so they are counted apart, as `named`.)
 bool noticed(const Verdict& v) { return v.rung >= Rung::algorithm; }
 
 bool honest(Rung rung) { return rung <= Rung::algorithm; }
@@ -97,7 +104,8 @@ HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_
         ++result.cases;
         if (!honest(v.rung)) {
           ++result.alarms;
-          if (result.first_alarms.size() < kShown) result.first_alarms.push_back(describe(op, dtype, seed, index, sample.note + ", " + a.name, v));
+          if (result.first_alarms.size() < kShown)
+            result.first_alarms.push_back(describe(op, dtype, seed, index, sample.note + ", " + a.name, v));
           continue;
         }
         if (v.rung == Rung::algorithm) continue;
@@ -126,21 +134,23 @@ EnclosedTensor widest(const MetaOperator& op, const Call& call, DType dtype) {
   return e;
 }
 
-// Elements that can carry a fault of some deviations: finite, with a deviation, and far enough from the end of the range.
+// Elements that can carry a fault of some deviations: finite, with a deviation, and far enough from the end of the
+// range.
 std::vector<std::size_t> usable(const EnclosedTensor& e, const Tensor& honest) {
   std::vector<std::size_t> elements;
   const Format& format = format_of(e.dtype);
   for (std::size_t i = 0; i < e.centre.size(); ++i) {
     const double size = std::fabs(e.centre[i]) + 1000 * e.deviation[i];
-    if (std::isfinite(honest.at(static_cast<std::int64_t>(i))) && e.deviation[i] > 0 && size < format.max_finite() / 2 &&
-        std::fabs(e.centre[i]) > 4 * format.lambda() && !e.overflow[i])
+    if (std::isfinite(honest.at(static_cast<std::int64_t>(i))) && e.deviation[i] > 0 &&
+        size < format.max_finite() / 2 && std::fabs(e.centre[i]) > 4 * format.lambda() && !e.overflow[i])
       elements.push_back(i);
   }
   return elements;
 }
 
 // How many of the elements are independent: distinct values, groups once.
-std::int64_t independent(const MetaOperator& op, const Call& call, const EnclosedTensor& e, const std::vector<std::size_t>& elements) {
+std::int64_t independent(const MetaOperator& op, const Call& call, const EnclosedTensor& e,
+                         const std::vector<std::size_t>& elements) {
   std::set<double> values;
   std::set<std::int64_t> groups;
   const Shape strides = strides_of(e.shape);
@@ -149,7 +159,9 @@ std::int64_t independent(const MetaOperator& op, const Call& call, const Enclose
     values.insert(e.centre[i]);
     std::int64_t group = 0;
     for (const int a : axes)
-      group = group * e.shape[static_cast<std::size_t>(a)] + static_cast<std::int64_t>(i) / strides[static_cast<std::size_t>(a)] % e.shape[static_cast<std::size_t>(a)];
+      group = group * e.shape[static_cast<std::size_t>(a)] + static_cast<std::int64_t>(i) /
+                                                                 strides[static_cast<std::size_t>(a)] %
+                                                                 e.shape[static_cast<std::size_t>(a)];
     groups.insert(group);
   }
   const auto distinct = static_cast<std::int64_t>(values.size());
@@ -166,7 +178,8 @@ Tensor plant(const EnclosedTensor& e, const Tensor& honest, const std::vector<st
     double target = e.centre[i] + sign * size * e.deviation[i];
     if (std::fabs(off) > size * e.deviation[i]) target = y[i];
     double rounded = round_to(target, format);
-    if ((rounded - e.centre[i]) * sign < size * e.deviation[i]) rounded = round_to(rounded + sign * ulp(rounded, format), format);
+    if ((rounded - e.centre[i]) * sign < size * e.deviation[i])
+      rounded = round_to(rounded + sign * ulp(rounded, format), format);
     y[i] = rounded;
   }
   return Tensor::from_doubles(e.dtype, e.shape, y);
@@ -176,11 +189,14 @@ constexpr double kSizes[] = {1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 15, 20, 50};
 
 class Planter {
  public:
-  Planter(const MetaOperator& op, DType dtype, std::uint64_t seed, FaultAttack& result) : op_(op), dtype_(dtype), seed_(seed), result_(result) {}
+  Planter(const MetaOperator& op, DType dtype, std::uint64_t seed, FaultAttack& result)
+      : op_(op), dtype_(dtype), seed_(seed), result_(result) {}
 
-  // Plants growing faults; notes the smallest that is caught (all larger ones must be, too) and misses at promised sizes.
-  void grow(NodeJudge& judge, const Call& call, const EnclosedTensor& e, const Tensor& honest, const std::vector<std::size_t>& elements, double promised,
-            Caught& caught, const std::string& what, int index) {
+  // Plants growing faults; notes the smallest that is caught (all larger ones must be, too) and misses at promised
+  // sizes.
+  void grow(NodeJudge& judge, const Call& call, const EnclosedTensor& e, const Tensor& honest,
+            const std::vector<std::size_t>& elements, double promised, Caught& caught, const std::string& what,
+            int index) {
     double smallest = 0;
     for (const double size : kSizes) {
       const Tensor planted = plant(e, honest, elements, size);
@@ -193,7 +209,8 @@ class Planter {
       caught.caught += seen;
       caught.named += v.rung == Rung::algorithm;
       if (!seen && result_.first_missed.size() < kShown)
-        result_.first_missed.push_back(describe(op_, dtype_, seed_, index, fmt::format("{} {} deviations", what, size), v));
+        result_.first_missed.push_back(
+            describe(op_, dtype_, seed_, index, fmt::format("{} {} deviations", what, size), v));
     }
     if (smallest > 0) caught.smallest = std::max(caught.smallest, smallest);
   }
@@ -204,7 +221,8 @@ class Planter {
     const bool seen = noticed(v);
     result_.gross.caught += seen;
     result_.gross.named += v.rung == Rung::algorithm;
-    if (!seen && result_.first_missed.size() < kShown) result_.first_missed.push_back(describe(op_, dtype_, seed_, index, what, v));
+    if (!seen && result_.first_missed.size() < kShown)
+      result_.first_missed.push_back(describe(op_, dtype_, seed_, index, what, v));
   }
 
  private:
@@ -221,11 +239,13 @@ class Planter {
 };
 
 // Changes that no honest arithmetic makes, for operators without a deviation too.
-void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, const Call& call, const Tensor& right, Rng& rng, int index) {
+void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, const Call& call, const Tensor& right,
+                 Rng& rng, int index) {
   if (right.size() == 0) return;
   const std::int64_t at = rng.integer(0, right.size() - 1);
   if (op.unspecified)
-    if (const std::vector<bool> open = op.unspecified(call, 0); !open.empty() && open[static_cast<std::size_t>(at)]) return;
+    if (const std::vector<bool> open = op.unspecified(call, 0); !open.empty() && open[static_cast<std::size_t>(at)])
+      return;
   Tensor wrong = right.clone();
   const double value = right.at(at);
   if (is_float(right.dtype())) {
@@ -275,7 +295,8 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
       }
     const std::vector<std::size_t> elements = usable(e, honest);
     if (elements.empty()) continue;
-    planter.grow(judge, call, e, honest, {elements[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(elements.size()) - 1))]},
+    planter.grow(judge, call, e, honest,
+                 {elements[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(elements.size()) - 1))]},
                  kPromisedElement, result.element, "one element", index);
     if (elements.size() == e.centre.size() && independent(op, call, e, elements) >= 16)
       planter.grow(judge, call, e, honest, elements, kPromisedWhole, result.whole, "whole tensor", index);
@@ -287,7 +308,9 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
       const std::int64_t k = rng.integer(0, e.shape[axis] - 1);
       for (const std::size_t i : elements)
         if (static_cast<std::int64_t>(i) / strides[axis] % e.shape[axis] == k) slice.push_back(i);
-      if (static_cast<std::int64_t>(slice.size()) * e.shape[axis] != static_cast<std::int64_t>(e.centre.size()) || independent(op, call, e, slice) < 16) continue;
+      if (static_cast<std::int64_t>(slice.size()) * e.shape[axis] != static_cast<std::int64_t>(e.centre.size()) ||
+          independent(op, call, e, slice) < 16)
+        continue;
       planter.grow(judge, call, e, honest, slice, kPromisedWhole, result.row, "one slice", index);
       break;
     }

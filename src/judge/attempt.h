@@ -22,7 +22,8 @@ class AttemptState {
   // Puts the tensor on `rung` as it stands (an order of summation explained what is left).
   void settle(Rung rung, const std::string& explanation);
 
-  // Median |z| under the last `rounding` yardstick over elements with a deviation: does the tensor as a whole stand out?
+  // Median |z| under the last `rounding` yardstick over elements with a deviation: does the tensor as a whole stand
+  // out?
   double rounding_median() const;
   // Flat indices of elements that are possible but stand out, worst first; empty when something is impossible.
   std::vector<std::int64_t> standing_out() const;

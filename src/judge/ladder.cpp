@@ -22,9 +22,9 @@ void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>&
     }
 }
 
-// An algorithm such as Winograd's errs everywhere: it explains a tensor only if most of its elements stand out, not a few
-// bad ones among honest ones. Honest direct sums have a root mean square of at most 0.77 (judge/plausible.h), a median of
-// at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
+// An algorithm such as Winograd's errs everywhere: it explains a tensor only if most of its elements stand out, not a
+// few bad ones among honest ones. Honest direct sums have a root mean square of at most 0.77 (judge/plausible.h), a
+// median of at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
 constexpr double kAlgorithmMedian = 0.78;
 
 // A result further off by `ulps` of itself and by `floor`, in whose range it is distributed evenly.
@@ -133,11 +133,15 @@ bool Ladder::try_approximation(Attempt& attempt) {
     return attempt.explain(Rung::approximation, wide, profile.name, name);
   };
   // The measured floor first: it says more than a multiple of ulps that happens to reach.
-  if (floor > 0 && attempt_with(0, floor, fmt::format("absolute: within {:g} u sup|f| ({})", op_.approximation_floor, op_.approximation_source)))
+  if (floor > 0 && attempt_with(0, floor,
+                                fmt::format("absolute: within {:g} u sup|f| ({})", op_.approximation_floor,
+                                            op_.approximation_source)))
     return true;
   for (double ulps = 8; ulps <= largest; ulps *= 2)
     if (attempt_with(ulps, 0, fmt::format("elementary function within {:g} ulp", ulps))) return true;
-  return floor > 0 && attempt_with(largest, floor, fmt::format("absolute: within {:g} u sup|f| and {:g} ulp", op_.approximation_floor, largest));
+  return floor > 0 &&
+         attempt_with(largest, floor,
+                      fmt::format("absolute: within {:g} u sup|f| and {:g} ulp", op_.approximation_floor, largest));
 }
 
 bool Ladder::try_flush_to_zero(Attempt& attempt) {

@@ -27,7 +27,8 @@ void add_sample(Graph& graph, TensorMap& feeds, const Sample& sample, const std:
   const auto types = infer_call(*find_operator(node.domain, node.op), Call(sample.node, sample.opset, inputs));
   OPDIFF_CHECK(types.has_value());
   // A node whose inputs are all weights would be folded away before it runs.
-  const bool all_weights = !inputs.empty() && std::all_of(sample.initialiser.begin(), sample.initialiser.end(), [](bool w) { return w; });
+  const bool all_weights =
+      !inputs.empty() && std::all_of(sample.initialiser.begin(), sample.initialiser.end(), [](bool w) { return w; });
   for (std::size_t k = 0; k < node.inputs.size(); ++k) {
     if (!sample.inputs[k]) continue;
     const std::string name = prefix + node.inputs[k];
@@ -105,7 +106,8 @@ void count(OperatorCheck& total, const CheckedCase& c) {
   ++total.rungs[static_cast<std::size_t>(c.rung)];
   for (const Verdict& v : c.verdicts) {
     total.unproven += v.unproven;
-    if (v.rung > Rung::rounding) ++total.explanations[fmt::format("{}: {}", to_string(v.rung), v.rung == Rung::unlikely ? "" : v.explanation)];
+    if (v.rung > Rung::rounding)
+      ++total.explanations[fmt::format("{}: {}", to_string(v.rung), v.rung == Rung::unlikely ? "" : v.explanation)];
     if (v.rung != Rung::rounding && v.rung != Rung::exact) continue;
     total.z_rms = std::max(total.z_rms, v.z_rms);
     total.z_max = std::max(total.z_max, v.z_max);
@@ -116,7 +118,8 @@ void count(OperatorCheck& total, const CheckedCase& c) {
 }  // namespace
 
 bool offers(const BackendInfo& info, std::string_view op, DType dtype) {
-  const bool has_op = std::any_of(info.operators.begin(), info.operators.end(), [&](const std::string& o) { return o == "*" || o == op; });
+  const bool has_op = std::any_of(info.operators.begin(), info.operators.end(),
+                                  [&](const std::string& o) { return o == "*" || o == op; });
   return has_op && std::find(info.dtypes.begin(), info.dtypes.end(), dtype) != info.dtypes.end();
 }
 

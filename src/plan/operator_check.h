@@ -1,5 +1,5 @@
-// One operator on one backend: generated samples, many to an isolated graph, each result judged. What `opdiff check` and
-// `opdiff trust` do.
+// One operator on one backend: generated samples, many to an isolated graph, each result judged. What `opdiff check`
+// and `opdiff trust` do.
 #pragma once
 
 #include <array>
@@ -20,9 +20,9 @@ struct CheckedCase {
   std::uint64_t index = 0;
   Sample sample;
   OutcomeKind outcome = OutcomeKind::ok;
-  std::string reason;              // of an outcome that is not ok
-  std::vector<Verdict> verdicts;   // one an output
-  Rung rung = Rung::exact;         // the worst of them
+  std::string reason;             // of an outcome that is not ok
+  std::vector<Verdict> verdicts;  // one an output
+  Rung rung = Rung::exact;        // the worst of them
 };
 
 struct CheckOptions {
@@ -35,7 +35,7 @@ struct CheckOptions {
 struct OperatorCheck {
   std::string op, backend;
   DType dtype = DType::f32;
-  std::int64_t cases = 0;      // that the backend ran
+  std::int64_t cases = 0;  // that the backend ran
   std::int64_t unsupported = 0, errors = 0, deaths = 0, unproven = 0;
   std::array<std::int64_t, kRungCount> rungs{};
   std::map<std::string, std::int64_t> explanations;  // of rungs beyond `rounding`
@@ -48,7 +48,8 @@ struct OperatorCheck {
 
 // `visit` sees every case in order of its index. Stops early, with what there is, when `*stop` is set.
 OperatorCheck check_operator(const MetaOperator& op, Backend& backend, const CheckOptions& options,
-                             const std::function<void(const CheckedCase&)>& visit = {}, const std::atomic<bool>* stop = nullptr);
+                             const std::function<void(const CheckedCase&)>& visit = {},
+                             const std::atomic<bool>* stop = nullptr);
 
 // Whether the backend says that it has the operator and the dtype at all.
 bool offers(const BackendInfo& info, std::string_view op, DType dtype);

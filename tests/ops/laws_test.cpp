@@ -28,7 +28,9 @@ TEST_P(Laws, SamplesDependOnTheSeedAlone) {
     ASSERT_EQ(a.inputs.size(), b.inputs.size());
     for (std::size_t k = 0; k < a.inputs.size(); ++k) {
       ASSERT_EQ(a.inputs[k].has_value(), b.inputs[k].has_value());
-      if (a.inputs[k]) { EXPECT_TRUE(a.inputs[k]->bit_equal(*b.inputs[k])); }
+      if (a.inputs[k]) {
+        EXPECT_TRUE(a.inputs[k]->bit_equal(*b.inputs[k]));
+      }
     }
   }
 }
@@ -40,7 +42,8 @@ TEST_P(Laws, ShapeRuleAgreesWithForward) {
       const std::vector<const Tensor*> inputs = sample.pointers();
       const Call call(sample.node, sample.opset, inputs);
       const auto types = infer_call(op(), call);
-      ASSERT_TRUE(types.has_value()) << types.error().message << " case " << index << " " << dtype_name(dtype) << " opset " << sample.opset;
+      ASSERT_TRUE(types.has_value()) << types.error().message << " case " << index << " " << dtype_name(dtype)
+                                     << " opset " << sample.opset;
       const std::vector<Tensor> outputs = values(op(), call);
       ASSERT_EQ(outputs.size(), types->size());
       for (std::size_t k = 0; k < outputs.size(); ++k) {
@@ -69,7 +72,9 @@ TEST_P(Laws, PlantedFaultsAreCaught) {
     }
     for (const std::string& missed : attack.first_missed) ADD_FAILURE() << missed;
   }
-  if (!float_types(op()).empty()) { EXPECT_GT(planted, 0); }
+  if (!float_types(op()).empty()) {
+    EXPECT_GT(planted, 0);
+  }
   EXPECT_LE(named * 20, planted) << "algorithms by name must not swallow faults";
 }
 
@@ -80,7 +85,8 @@ TEST_P(Laws, WrongUseIsRefusedByName) {
     const auto types = infer_call(op(), Call(sample.node, sample.opset, inputs));
     ASSERT_FALSE(types.has_value()) << "accepted, although: " << sample.note;
     EXPECT_EQ(types.error().message.find(op().name), 0u) << types.error().message;
-    EXPECT_NE(types.error().message.find(sample.note), std::string::npos) << types.error().message << " should mention " << sample.note;
+    EXPECT_NE(types.error().message.find(sample.note), std::string::npos)
+        << types.error().message << " should mention " << sample.note;
   }
 }
 

@@ -60,7 +60,9 @@ TEST(Isolated, SmallBatchesAndManyThreadsChangeNothing) {
       const Checked run = check(chain_graph(8), {&faulty}, {.threads = threads, .batch_bytes = bytes});
       EXPECT_EQ(run.comparison.nodes[3].backends.at("faulty").rung(), Rung::defect);
       EXPECT_EQ(run.comparison.nodes[4].backends.at("faulty").rung(), Rung::exact);
-      if (bytes == 1) { EXPECT_EQ(faulty.sizes.size(), 8U); }
+      if (bytes == 1) {
+        EXPECT_EQ(faulty.sizes.size(), 8U);
+      }
     }
   }
 }

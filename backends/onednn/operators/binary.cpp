@@ -28,16 +28,14 @@ void binary(NodeBuilder& builder, dnnl::algorithm algorithm) {
   if (builder.is_empty(0, a.dtype, shape)) return;
 
   const Desc target_any = any_layout(a.dtype, dims_of(shape));
-  const auto finish = [&](const Description& description, const dnnl::memory& first,
-                          const dnnl::memory& second) {
+  const auto finish = [&](const Description& description, const dnnl::memory& first, const dnnl::memory& second) {
     const Value& y = builder.output(0, a.dtype, shape, description.dst_desc());
     builder.add(dnnl::binary(description),
                 {{DNNL_ARG_SRC_0, first}, {DNNL_ARG_SRC_1, second}, {DNNL_ARG_DST, y.memory}});
   };
   // In the layouts that they come in, if oneDNN can; else dense.
   if (a.shape == b.shape) {
-    if (const Description as_is(engine(), algorithm, a.memory.get_desc(), b.memory.get_desc(), target_any, {},
-                                true);
+    if (const Description as_is(engine(), algorithm, a.memory.get_desc(), b.memory.get_desc(), target_any, {}, true);
         as_is) {
       return finish(as_is, a.memory, b.memory);
     }

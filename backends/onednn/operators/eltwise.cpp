@@ -12,15 +12,14 @@ void eltwise(NodeBuilder& builder) {
   if (builder.is_empty(0, x.dtype, x.shape)) return;
   const Eltwise operation = eltwise_of(builder);
   if (operation.algorithm == dnnl::algorithm::eltwise_clip && std::isinf(operation.alpha) &&
-      std::isinf(operation.beta) &&
-      operation.alpha < operation.beta) {  // no limit at all: a copy, NaN included
+      std::isinf(operation.beta) && operation.alpha < operation.beta) {  // no limit at all: a copy, NaN included
     const Desc layout = x.memory.get_desc();
     return builder.add_reorder(x.memory, builder.output(0, x.dtype, x.shape, layout).memory);
   }
   const Desc layout = x.memory.get_desc();
   const dnnl::eltwise_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference,
-                                                          operation.algorithm, layout, layout,
-                                                          operation.alpha, operation.beta);
+                                                          operation.algorithm, layout, layout, operation.alpha,
+                                                          operation.beta);
   const Value& y = builder.output(0, x.dtype, x.shape, description.dst_desc());
   builder.add(dnnl::eltwise_forward(description), {{DNNL_ARG_SRC, x.memory}, {DNNL_ARG_DST, y.memory}});
 }
@@ -36,8 +35,7 @@ Eltwise clip(const NodeBuilder& builder) {
     if (builder.has(2)) operation.beta = static_cast<float>(builder.scalar(2));
   }
   if (!(operation.alpha <= operation.beta)) {
-    throw sdk::Unsupported("min " + std::to_string(operation.alpha) + " and max " +
-                           std::to_string(operation.beta) +
+    throw sdk::Unsupported("min " + std::to_string(operation.alpha) + " and max " + std::to_string(operation.beta) +
                            ": oneDNN's clip takes them in ascending order only");
   }
   return operation;
@@ -64,13 +62,9 @@ const std::map<std::string, Eltwise (*)(const NodeBuilder&)>& table() {
 
 }  // namespace
 
-bool is_eltwise(const std::string& op) {
-  return table().count(op) != 0;
-}
+bool is_eltwise(const std::string& op) { return table().count(op) != 0; }
 
-Eltwise eltwise_of(const NodeBuilder& builder) {
-  return table().at(builder.node().op)(builder);
-}
+Eltwise eltwise_of(const NodeBuilder& builder) { return table().at(builder.node().op)(builder); }
 
 Bindings eltwise_bindings() {
   Bindings bindings;

@@ -88,12 +88,10 @@ dnnl::memory scaled_bias(NodeBuilder& builder, const Value& c, const Dims& dims,
   dnnl::memory scaled = builder.scratch(dense("float", dims));
   dnnl::primitive_attr attributes;
   attributes.set_scales_mask(DNNL_ARG_SRC, 0);
-  const dnnl::reorder::primitive_desc description(engine(), plain.get_desc(), engine(), scaled.get_desc(),
-                                                  attributes);
-  builder.add(dnnl::reorder(description),
-              {{DNNL_ARG_FROM, plain},
-               {DNNL_ARG_TO, scaled},
-               {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(builder, beta)}});
+  const dnnl::reorder::primitive_desc description(engine(), plain.get_desc(), engine(), scaled.get_desc(), attributes);
+  builder.add(dnnl::reorder(description), {{DNNL_ARG_FROM, plain},
+                                           {DNNL_ARG_TO, scaled},
+                                           {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(builder, beta)}});
   return scaled;
 }
 
@@ -102,8 +100,8 @@ void gemm(NodeBuilder& builder) {
   const Value& b = builder.floating(1);
   if (a.dtype != b.dtype) throw std::invalid_argument("the operands have different dtypes");
   if (a.shape.size() != 2 || b.shape.size() != 2) {
-    throw std::invalid_argument("operands of shapes " + sdk::to_string(a.shape) + " and " +
-                                sdk::to_string(b.shape) + "; expected matrices");
+    throw std::invalid_argument("operands of shapes " + sdk::to_string(a.shape) + " and " + sdk::to_string(b.shape) +
+                                "; expected matrices");
   }
   const Operand first = operand(a, a.shape, builder.node().integer("transA", 0) != 0);
   const Operand second = operand(b, b.shape, builder.node().integer("transB", 0) != 0);
@@ -147,8 +145,6 @@ void gemm(NodeBuilder& builder) {
 
 }  // namespace
 
-Bindings matmul_bindings() {
-  return {{"MatMul", matmul}, {"Gemm", gemm}};
-}
+Bindings matmul_bindings() { return {{"MatMul", matmul}, {"Gemm", gemm}}; }
 
 }  // namespace opdiff::onednn

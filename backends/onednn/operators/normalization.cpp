@@ -6,28 +6,25 @@ namespace {
 
 void batch_normalization(NodeBuilder& builder) {
   const Value& x = builder.floating(0);
-  if (builder.node().integer("training_mode", 0) != 0)
-    throw sdk::Unsupported("attribute 'training_mode' is not 0");
+  if (builder.node().integer("training_mode", 0) != 0) throw sdk::Unsupported("attribute 'training_mode' is not 0");
   if (builder.node().integer("spatial", 1) != 1) throw sdk::Unsupported("attribute 'spatial' is not 1");
   for (std::size_t i = 1; i < builder.node().outputs.size(); ++i) {
     if (builder.wants_output(i)) throw sdk::Unsupported("outputs beside the first are of training only");
   }
-  if (x.shape.size() < 2)
-    throw std::invalid_argument("input of shape " + sdk::to_string(x.shape) + " has no channels");
+  if (x.shape.size() < 2) throw std::invalid_argument("input of shape " + sdk::to_string(x.shape) + " has no channels");
   if (x.shape.size() > 5) throw sdk::Unsupported("oneDNN normalises in at most three spatial dimensions");
   const Shape channels = {x.shape[1]};
   for (std::size_t i = 1; i <= 4; ++i) {
     if (builder.floating(i).shape != channels) {
       throw std::invalid_argument("input " + std::to_string(i) + " has shape " +
-                                  sdk::to_string(builder.input(i).shape) + "; expected " +
-                                  sdk::to_string(channels));
+                                  sdk::to_string(builder.input(i).shape) + "; expected " + sdk::to_string(channels));
     }
   }
   if (builder.is_empty(0, x.dtype, x.shape)) return;
   using Flags = dnnl::normalization_flags;
   const dnnl::batch_normalization_forward::primitive_desc description(
-      engine(), dnnl::prop_kind::forward_inference, x.memory.get_desc(),
-      any_layout(x.dtype, dims_of(x.shape)), static_cast<float>(builder.node().real("epsilon", 1e-5)),
+      engine(), dnnl::prop_kind::forward_inference, x.memory.get_desc(), any_layout(x.dtype, dims_of(x.shape)),
+      static_cast<float>(builder.node().real("epsilon", 1e-5)),
       Flags::use_global_stats | Flags::use_scale | Flags::use_shift);
   // oneDNN takes the statistics in float, whatever the input's dtype.
   const auto vector = [&](std::size_t index) {
@@ -53,8 +50,7 @@ void softmax_as(NodeBuilder& builder, dnnl::algorithm algorithm) {
   Desc layout = x.memory.get_desc();
   std::size_t axis = 0;
   if (flattens) {
-    if (asked < -rank || asked > rank)
-      throw std::invalid_argument("attribute 'axis' is " + std::to_string(asked));
+    if (asked < -rank || asked > rank) throw std::invalid_argument("attribute 'axis' is " + std::to_string(asked));
     const auto split = x.shape.begin() + (asked < 0 ? asked + rank : asked);
     const auto rows = static_cast<std::int64_t>(sdk::element_count(Shape(x.shape.begin(), split)));
     const auto columns = static_cast<std::int64_t>(sdk::element_count(Shape(split, x.shape.end())));
@@ -63,21 +59,16 @@ void softmax_as(NodeBuilder& builder, dnnl::algorithm algorithm) {
   } else if (rank > 0) {
     axis = normal_axis(asked, x.shape.size());
   }
-  const dnnl::softmax_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference,
-                                                          algorithm, layout, layout, static_cast<int>(axis));
+  const dnnl::softmax_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference, algorithm,
+                                                          layout, layout, static_cast<int>(axis));
   const auto source = flattens ? builder.dense_view(x, layout) : x.memory;
-  const Value& y =
-      flattens ? builder.output(0, x.dtype, x.shape) : builder.output(0, x.dtype, x.shape, layout);
+  const Value& y = flattens ? builder.output(0, x.dtype, x.shape) : builder.output(0, x.dtype, x.shape, layout);
   const auto target = flattens ? dnnl::memory(layout, engine(), y.data()) : y.memory;
   builder.add(dnnl::softmax_forward(description), {{DNNL_ARG_SRC, source}, {DNNL_ARG_DST, target}});
 }
 
-void softmax(NodeBuilder& builder) {
-  softmax_as(builder, dnnl::algorithm::softmax_accurate);
-}
-void log_softmax(NodeBuilder& builder) {
-  softmax_as(builder, dnnl::algorithm::softmax_log);
-}
+void softmax(NodeBuilder& builder) { softmax_as(builder, dnnl::algorithm::softmax_accurate); }
+void log_softmax(NodeBuilder& builder) { softmax_as(builder, dnnl::algorithm::softmax_log); }
 
 }  // namespace
 

@@ -23,9 +23,8 @@ void pool(NodeBuilder& builder, const Value& x, dnnl::algorithm algorithm, const
   Dims end = window.end;  // ceil_mode: the last window is let in by padding on the right
   for (std::size_t i = 0; i < end.size(); ++i) end[i] += window.overhang[i];
   const dnnl::pooling_forward::primitive_desc description(
-      engine(), dnnl::prop_kind::forward_inference, algorithm, x.memory.get_desc(),
-      any_layout(x.dtype, dims_of(shape)), window.strides, window.kernel, window.onednn_dilations(),
-      window.begin, end);
+      engine(), dnnl::prop_kind::forward_inference, algorithm, x.memory.get_desc(), any_layout(x.dtype, dims_of(shape)),
+      window.strides, window.kernel, window.onednn_dilations(), window.begin, end);
   const auto source = builder.in_layout(x, description.src_desc());
   const Value& y = builder.output(0, x.dtype, shape, description.dst_desc());
   builder.add(dnnl::pooling_forward(description), {{DNNL_ARG_SRC, source}, {DNNL_ARG_DST, y.memory}});
@@ -33,8 +32,7 @@ void pool(NodeBuilder& builder, const Value& x, dnnl::algorithm algorithm, const
 
 void max_pool(NodeBuilder& builder) {
   const Value& x = image(builder);
-  if (builder.wants_output(1))
-    throw sdk::Unsupported("output 1 (Indices): oneDNN gives no indices of this form");
+  if (builder.wants_output(1)) throw sdk::Unsupported("output 1 (Indices): oneDNN gives no indices of this form");
   pool(builder, x, dnnl::algorithm::pooling_max,
        read_window(builder.node(), Dims(x.shape.begin() + 2, x.shape.end()), {}));
 }
@@ -43,14 +41,12 @@ void average_pool(NodeBuilder& builder) {
   const Value& x = image(builder);
   const Window window = read_window(builder.node(), Dims(x.shape.begin() + 2, x.shape.end()), {});
   const bool include_padding = builder.node().integer("count_include_pad", 0) != 0;
-  if (include_padding &&
-      std::any_of(window.overhang.begin(), window.overhang.end(), [](auto n) { return n > 0; })) {
+  if (include_padding && std::any_of(window.overhang.begin(), window.overhang.end(), [](auto n) { return n > 0; })) {
     // ONNX does not count what lies beyond the padded input; as padding, oneDNN would.
     throw sdk::Unsupported("ceil_mode with count_include_pad has no equal among oneDNN's algorithms here");
   }
   pool(builder, x,
-       include_padding ? dnnl::algorithm::pooling_avg_include_padding
-                       : dnnl::algorithm::pooling_avg_exclude_padding,
+       include_padding ? dnnl::algorithm::pooling_avg_include_padding : dnnl::algorithm::pooling_avg_exclude_padding,
        window);
 }
 
@@ -63,8 +59,7 @@ void global_average_pool(NodeBuilder& builder) {
   window.dilations.assign(rank, 1);
   window.output.assign(rank, 1);
   window.begin = window.end = window.overhang = Dims(rank, 0);
-  if (std::count(window.kernel.begin(), window.kernel.end(), 0) > 0)
-    throw sdk::Unsupported("an average of nothing");
+  if (std::count(window.kernel.begin(), window.kernel.end(), 0) > 0) throw sdk::Unsupported("an average of nothing");
   pool(builder, x, dnnl::algorithm::pooling_avg_exclude_padding, window);
 }
 

@@ -36,15 +36,13 @@ void reduce_mean(NodeBuilder& builder) {
   const Value& y = builder.output(0, x.dtype, shape);
   const dnnl::memory seen(layout, engine(), y.data());
   if (target == dims_of(x.shape)) return builder.add_reorder(source, seen);  // nothing is averaged
-  const dnnl::reduction::primitive_desc description(engine(), dnnl::algorithm::reduction_mean,
-                                                    source.get_desc(), layout, 0, 0);
+  const dnnl::reduction::primitive_desc description(engine(), dnnl::algorithm::reduction_mean, source.get_desc(),
+                                                    layout, 0, 0);
   builder.add(dnnl::reduction(description), {{DNNL_ARG_SRC, source}, {DNNL_ARG_DST, seen}});
 }
 
 }  // namespace
 
-Bindings reduction_bindings() {
-  return {{"ReduceMean", reduce_mean}};
-}
+Bindings reduction_bindings() { return {{"ReduceMean", reduce_mean}}; }
 
 }  // namespace opdiff::onednn

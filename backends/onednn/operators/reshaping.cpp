@@ -21,9 +21,7 @@ void copy_as(NodeBuilder& builder, const Value& x, const Shape& shape) {
   });
 }
 
-void identity(NodeBuilder& builder) {
-  copy_as(builder, builder.input(0), builder.input(0).shape);
-}
+void identity(NodeBuilder& builder) { copy_as(builder, builder.input(0), builder.input(0).shape); }
 
 void dropout(NodeBuilder& builder) {
   if (builder.opset() >= 12 && builder.has(2) && builder.scalar(2) != 0)
@@ -46,8 +44,7 @@ void reshape(NodeBuilder& builder) {
   for (std::size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == 0 && !allow_zero) {
       if (i >= x.shape.size())
-        throw std::invalid_argument("shape[" + std::to_string(i) +
-                                    "] = 0 copies a dimension that is not there");
+        throw std::invalid_argument("shape[" + std::to_string(i) + "] = 0 copies a dimension that is not there");
       shape[i] = x.shape[i];
     } else if (shape[i] == -1) {
       if (free != shape.size()) throw std::invalid_argument("shape has more than one -1");
@@ -57,8 +54,7 @@ void reshape(NodeBuilder& builder) {
   if (free != shape.size()) {
     shape[free] = 1;
     const auto rest = sdk::element_count(shape), all = sdk::element_count(x.shape);
-    if (rest == 0 || all % rest != 0)
-      throw std::invalid_argument("no dimension can stand for the -1 in shape");
+    if (rest == 0 || all % rest != 0) throw std::invalid_argument("no dimension can stand for the -1 in shape");
     shape[free] = static_cast<std::int64_t>(all / rest);
   }
   copy_as(builder, x, shape);
@@ -69,8 +65,7 @@ void flatten(NodeBuilder& builder) {
   const auto rank = static_cast<std::int64_t>(x.shape.size());
   const std::int64_t axis = builder.node().integer("axis", 1);
   if (axis < -rank || axis > rank)
-    throw std::invalid_argument("attribute 'axis' is " + std::to_string(axis) + ", rank " +
-                                std::to_string(rank));
+    throw std::invalid_argument("attribute 'axis' is " + std::to_string(axis) + ", rank " + std::to_string(rank));
   const auto split = x.shape.begin() + (axis < 0 ? axis + rank : axis);
   copy_as(builder, x,
           {static_cast<std::int64_t>(sdk::element_count(Shape(x.shape.begin(), split))),
@@ -142,8 +137,7 @@ void constant(NodeBuilder& builder) {
     std::transform(attribute.reals.begin(), attribute.reals.end(), numbers.begin(), as_float);
     make_known(builder, "float", {static_cast<std::int64_t>(numbers.size())}, numbers.data());
   } else if (name == "value_ints" && attribute.kind == Kind::integers) {
-    make_known(builder, "int64", {static_cast<std::int64_t>(attribute.integers.size())},
-               attribute.integers.data());
+    make_known(builder, "int64", {static_cast<std::int64_t>(attribute.integers.size())}, attribute.integers.data());
   } else {
     throw sdk::Unsupported("a constant given as '" + name + "'");
   }
