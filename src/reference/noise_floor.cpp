@@ -1,6 +1,7 @@
 // Monte Carlo arithmetic over a whole graph (Parker 1997; docs/numerics.md, section 6).
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <mutex>
 
 #include "base/rng.h"
@@ -81,7 +82,10 @@ Expected<std::map<std::string, std::vector<double>>> noise_floor(const Graph& gr
   }
   for (auto& [name, s] : squares) {
     for (double& v : s) v = std::sqrt(v / runs);
-    std::vector<double> sorted = s;
+    // Of elements that moved at all: after a Relu most may be constant zeros, and a floor of 0 beside its kink would
+    // call the first honest rounding infinitely wrong.
+    std::vector<double> sorted;
+    std::copy_if(s.begin(), s.end(), std::back_inserter(sorted), [](double v) { return v > 0; });
     if (sorted.empty()) continue;
     std::nth_element(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2), sorted.end());
     const double median = sorted[sorted.size() / 2];

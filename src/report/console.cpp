@@ -75,6 +75,9 @@ class Console {
     if (culprits > 0) {
       verdict = red(fmt::format("{}: {} in {}", status == RunStatus::crashed ? "CRASHED" : "DEFECT",
                                 plural(culprits, "culprit"), record_.model_file));
+    } else if (status == RunStatus::clean && !unexplained().empty()) {
+      verdict = yellow("NO CULPRIT") + fmt::format(": {}: the whole model is off on {}, no operator is proven wrong",
+                                                   record_.model_file, fmt::join(unexplained(), ", "));
     } else if (status == RunStatus::clean) {
       verdict = green("CLEAN") + fmt::format(": {}, {} on {}, nothing wrong", record_.model_file,
                                              plural(comparison_.nodes.size(), "node"),
@@ -84,6 +87,15 @@ class Console {
       verdict = red(std::string(words[static_cast<std::size_t>(status)])) + ": " + record_.model_file;
     }
     text_ += verdict + "\n";
+  }
+
+  // Whole models that are suspect by the noise floor, which alone is no proof.
+  std::vector<std::string> unexplained() const {
+    std::vector<std::string> names;
+    for (const auto& [name, whole] : comparison_.whole_model) {
+      if (whole.reading.wrong) names.push_back(name);
+    }
+    return names;
   }
 
   void culprit(const Culprit& culprit) {

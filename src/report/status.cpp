@@ -78,6 +78,10 @@ class Lines {
     } else if (reading.outcome == OutcomeKind::error && blamed_.count(name) == 0 && told_.count(name) == 0) {
       add(RunStatus::cannot_run, fmt::format("whole model on {}: {}", name, reading.reason));
     }
+    if (reading.wrong && policy_.fail_on && *policy_.fail_on <= Rung::unlikely && blamed_.count(name) == 0) {
+      add(RunStatus::defect, fmt::format("whole model on {}: off by {:.3g} times the noise floor (--fail-on {})", name,
+                                         reading.error(), to_string(*policy_.fail_on)));
+    }
     if (whole.contract && whole.contract->broken > 0) {
       add(RunStatus::defect, fmt::format("whole model on {}: {} of {} output elements break --rtol/--atol", name,
                                          whole.contract->broken, whole.contract->elements));

@@ -51,6 +51,16 @@ TEST(Console, Crashed) {
   expect_approved("crashed.txt", console_report(record, {}));
 }
 
+TEST(Console, SuspectWithoutCulprit) {
+  RunRecord record = clean_record();
+  WholeModelResult& whole = record.result.comparison.whole_model["torch"];
+  whole.reading.wrong = true;
+  whole.reading.rms = 40;
+  whole.explanation = "the backend's own nodes, one by one, are as far from the reference as its whole model";
+  finish(&record);
+  expect_approved("no_culprit.txt", console_report(record, {}));
+}
+
 TEST(Console, FirstScreenStaysOneScreenWithManyCulprits) {
   RunRecord record = defect_record();
   record.result.culprits.resize(200, record.result.culprits.front());

@@ -34,6 +34,14 @@ TEST(Status, FailOnAndAccept) {
   EXPECT_EQ(status_of(record, {.fail_on = Rung::precision, .accept = {{Rung::precision, "conv1"}}}), RunStatus::clean);
 }
 
+TEST(Status, ASuspectModelWithoutACulpritIsNoProofButFailsWhenAskedFor) {
+  RunRecord record = clean_record();
+  record.result.comparison.whole_model["torch"].reading.wrong = true;
+  EXPECT_EQ(status_of(record), RunStatus::clean);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::unlikely}), RunStatus::defect);
+  EXPECT_EQ(status_of(record, {.fail_on = Rung::defect}), RunStatus::clean);
+}
+
 TEST(Status, ADeathOutranksADefectAndBothAreListed) {
   RunRecord record = defect_record();
   NodeOutcome& outcome = record.result.comparison.nodes[0].backends["torch"];
