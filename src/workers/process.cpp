@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -82,22 +80,15 @@ std::int64_t machine_memory() {
 
 Expected<std::unique_ptr<WorkerProcess>> WorkerProcess::start(const Program& program) {
   std::unique_ptr<WorkerProcess> process(new WorkerProcess);
-  std::error_code error;
-  std::string pattern = (std::filesystem::temp_directory_path(error) / "opdiff-worker-XXXXXX").string();
-  if (error || !mkdtemp(pattern.data())) return make_error("cannot make a temporary folder {}", pattern);
-  process->temporary_ = pattern;
-  OPDIFF_TRY(auto spawned, spawn(program.arguments, merged_environment(program, pattern)));
+  OPDIFF_TRY(process->temporary_, TemporaryFolder::make());
+  OPDIFF_TRY(auto spawned, spawn(program.arguments, merged_environment(program, process->temporary_.path().string())));
   process->pid_ = spawned.pid;
   process->socket_ = std::move(spawned.socket);
   process->log_ = std::move(spawned.log);
   return process;
 }
 
-WorkerProcess::~WorkerProcess() {
-  end_group();
-  std::error_code ignored;
-  if (!temporary_.empty()) std::filesystem::remove_all(temporary_, ignored);
-}
+WorkerProcess::~WorkerProcess() { end_group(); }
 
 tl::expected<WireFrame, Outcome> WorkerProcess::exchange(WireFrame request, const Limits& limits) {
   OPDIFF_CHECK(alive());

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "workers/backend.h"
+#include "workers/temporary.h"
 #include "workers/wire.h"
 
 namespace opdiff {
@@ -64,7 +65,7 @@ class WorkerProcess {
   FileDescriptor socket_;
   FileDescriptor log_;
   std::string log_text_;  // the last kLogBytes at most
-  std::string temporary_;
+  TemporaryFolder temporary_;
   std::vector<pid_t> members_;  // of the group, without the leader; looked up every kMembersInterval
   double members_time_ = 0;
 };

@@ -236,9 +236,18 @@ TEST_F(Workers, DieWithTheEngine) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_TRUE(gone);
-  // Its temporary folder has nobody to remove it: see TearDown of the engine that was killed.
-  for (const auto& entry : std::filesystem::directory_iterator(std::getenv("TMPDIR")))
-    std::filesystem::remove_all(entry.path());
+  // Its temporary folder has nobody to remove it but the next engine, once it is a minute old.
+  const std::filesystem::path temporary = std::getenv("TMPDIR");
+  EXPECT_FALSE(std::filesystem::is_empty(temporary));
+  TemporaryFolder::sweep(temporary);
+  EXPECT_FALSE(std::filesystem::is_empty(temporary));
+  const auto backend = start("good");
+  for (const auto& entry : std::filesystem::directory_iterator(temporary)) {
+    std::filesystem::last_write_time(entry, std::filesystem::file_time_type::clock::now() - std::chrono::minutes(2));
+  }
+  TemporaryFolder::sweep(temporary);
+  // That of the living worker stays.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(temporary), {}), 1);
 }
 
 // Not a test of its own: the engine of DieWithTheEngine, run by it.
