@@ -42,6 +42,7 @@ void print_case(const CheckArguments& a, const std::string& spec, const CheckedC
       break;
     }
   }
+  if (c.known) fmt::print("    known: {} ({})\n", c.known->reason, c.known->link);
   fmt::print("    repeat: opdiff check {} --backend {} --dtype {} --seed {} --only {}\n", a.op, spec, a.dtype, a.seed,
              c.index);
 }
@@ -72,13 +73,17 @@ int check(const CheckArguments& a) {
   for (const std::string& spec : a.backends) {
     auto backend = open_backend(spec);
     if (!backend) return cannot_run(backend.error());
+    const auto known = known_divergences((*backend)->info());
+    if (!known) return cannot_run(known.error());
     CheckOptions options{*dtype, a.seed, a.only >= 0 ? static_cast<std::uint64_t>(a.only) : 0,
-                         a.only >= 0 ? 1 : a.cases};
+                         a.only >= 0 ? 1 : a.cases, *known};
     int shown = 0;
+    bool wrong_but_known = false;  // a refusal alone is no wrong result
     Expected<void> saved;
     const OperatorCheck total = check_operator(
         *op, **backend, options,
         [&](const CheckedCase& c) {
+          wrong_but_known = wrong_but_known || (c.known && c.outcome == OutcomeKind::ok);
           const bool bad =
               c.outcome == OutcomeKind::ok ? c.rung >= Rung::unlikely : c.outcome != OutcomeKind::unsupported;
           if (a.only >= 0 && !a.save.empty()) saved = save_case(a, c);
@@ -94,13 +99,15 @@ int check(const CheckArguments& a) {
     for (int r = 0; r < kRungCount; ++r)
       if (total.rungs[static_cast<std::size_t>(r)])
         fmt::print(" {} {}", total.rungs[static_cast<std::size_t>(r)], to_string(static_cast<Rung>(r)));
+    if (total.known) fmt::print(" {} known", total.known);
     if (total.unproven) fmt::print(" ({} unproven)", total.unproven);
     fmt::print("; largest z rms {:.2f}, |z| {:.2f}, error / radius {:.3g}\n", total.z_rms, total.z_max, total.excess);
     for (const auto& [what, n] : total.explanations) fmt::print("  {} x {}\n", n, what);
+    for (const auto& [what, n] : total.known_reasons) fmt::print("  {} x known: {}\n", n, what);
     for (const auto& [what, n] : total.reasons) fmt::print("  {} x {}\n", n, what);
     if (total.deaths)
       status = kBackendDied;
-    else if (total.rungs[static_cast<int>(Rung::defect)] && status == kClean)
+    else if ((total.rungs[static_cast<int>(Rung::defect)] || wrong_but_known) && status == kClean)
       status = kDefect;
     if (interrupted) {
       fmt::print("interrupted: the figures are of the cases that were run\n");

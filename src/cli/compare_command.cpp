@@ -145,7 +145,11 @@ Expected<Policy> parse_policy(const Arguments& arguments) {
       return make_error("--fail-on {}: no such rung; one of: {}", arguments.fail_on, fmt::join(names, " "));
   }
   for (const std::string& text : arguments.accept) {
-    OPDIFF_TRY(const auto pair, parse_pair(text, "--accept", "RUNG=NAME, such as precision=bf16"));
+    if (text == "known") {
+      policy.accept_known = true;
+      continue;
+    }
+    OPDIFF_TRY(const auto pair, parse_pair(text, "--accept", "RUNG=NAME, such as precision=bf16, or known"));
     const std::optional<Rung> rung = parse_rung(pair.first);
     if (!rung) return make_error("--accept {}: no rung '{}'; one of: {}", text, pair.first, fmt::join(names, " "));
     policy.accept.emplace_back(*rung, pair.second);
@@ -323,8 +327,10 @@ void add_compare_command(CLI::App& app, int* status) {
   command->add_option("--bind", arguments->bindings,
                       "OPERATOR=BACKEND or NODE=BACKEND: one more run, the rest on the first backend; may be repeated");
   command->add_option("--fail-on", arguments->fail_on, "a verdict at this rung or worse ends with status 1");
-  command->add_option("--accept", arguments->accept,
-                      "RUNG=NAME that --fail-on lets pass, such as precision=bf16; may be repeated");
+  command->add_option(
+      "--accept", arguments->accept,
+      "RUNG=NAME that --fail-on lets pass, such as precision=bf16; or known: the documented divergences of\n"
+      "known.toml, which otherwise end with status 1; may be repeated");
   command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|");
   command->add_option("--atol", arguments->atol, "see --rtol");
   command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");

@@ -73,7 +73,9 @@ std::string caught(const Caught& c) {
 struct Report {
   std::string text;
   std::vector<std::string> troubles;
-  std::int64_t honest_cases = 0, alarms = 0, planted = 0, found = 0, backend_cases = 0, backend_alarms = 0;
+  std::map<std::string, std::int64_t> known;  // "operator on backend: reason (link)"
+  std::int64_t honest_cases = 0, alarms = 0, planted = 0, found = 0, backend_cases = 0, backend_alarms = 0,
+               backend_known = 0;
 };
 
 void attack(const TrustArguments& a, Report& report) {
@@ -113,25 +115,29 @@ void attack(const TrustArguments& a, Report& report) {
 // Status of the run: kClean, or kCannotRun where a backend is missing.
 int check_backends(const TrustArguments& a, Report& report) {
   report.text +=
-      "\n## Healthy backends\n\nGenerated cases judged; `alarms` counts `unlikely` and `defect`. Rungs beyond "
-      "`rounding` are named with their counts.\n\n"
-      "| operator | dtype | backend | cases | unsupported | errors | alarms | z rms | z max | error / radius | beyond "
-      "`rounding` |\n"
-      "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
+      "\n## Healthy backends\n\nGenerated cases judged; `alarms` counts `unlikely` and `defect`; `known` what an entry "
+      "of the backend's known.toml explains (never clean; listed below). Rungs beyond `rounding` are named with their "
+      "counts.\n\n"
+      "| operator | dtype | backend | cases | unsupported | errors | known | alarms | z rms | z max | error / radius | "
+      "beyond `rounding` |\n"
+      "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n";
   const auto operators = chosen(a);
   Progress progress(operators.size() * a.backends.size());
   for (const std::string& spec : a.backends) {
     auto backend = open_backend(spec);
     if (!backend) return cannot_run(backend.error());
+    const auto known = known_divergences((*backend)->info());
+    if (!known) return cannot_run(known.error());
     for (const MetaOperator* op : operators) {
       progress.step(fmt::format("{} on {}", op->name, spec));
       for (const DType dtype : dtypes_of(*op)) {
         if (stop) return kClean;
         if (!offers((*backend)->info(), op->name, dtype)) continue;
-        CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype)};
+        CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype), *known};
         const OperatorCheck total = check_operator(
             *op, **backend, options,
             [&](const CheckedCase& c) {
+              if (c.known) return;
               if (c.outcome == OutcomeKind::ok
                       ? c.rung >= Rung::unlikely
                       : c.outcome != OutcomeKind::unsupported && c.outcome != OutcomeKind::error)
@@ -144,10 +150,14 @@ int check_backends(const TrustArguments& a, Report& report) {
         std::string beyond;
         for (const auto& [what, n] : total.explanations)
           beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
-        report.text += fmt::format("| {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", op->name,
-                                   dtype_name(dtype), spec, total.cases, total.unsupported, total.errors,
-                                   total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
+        report.text +=
+            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", op->name,
+                        dtype_name(dtype), spec, total.cases, total.unsupported, total.errors, total.known,
+                        total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
+        for (const auto& [what, n] : total.known_reasons)
+          report.known[fmt::format("{} on {}: {}", op->name, spec, what)] += n;
         report.backend_cases += total.cases;
+        report.backend_known += total.known;
         report.backend_alarms += total.alarms() + total.deaths;
       }
     }
@@ -163,9 +173,15 @@ int trust(const TrustArguments& a) {
                             a.markdown.empty() ? "" : " --markdown FILE", a.seed);
   attack(a, report);
   const int status = a.backends.empty() ? kClean : check_backends(a, report);
+  if (!report.known.empty()) {
+    report.text += "\nKnown divergences (docs/found-defects.md):\n\n";
+    for (const auto& [what, n] : report.known) report.text += fmt::format("* {} x {}\n", n, what);
+  }
   report.text += fmt::format(
-      "\n{} honest tensors, {} alarms; {} planted faults, {} caught; {} cases on backends, {} alarms.\n",
-      report.honest_cases, report.alarms, report.planted, report.found, report.backend_cases, report.backend_alarms);
+      "\n{} honest tensors, {} alarms; {} planted faults, {} caught; {} cases on backends, {} alarms, {} known "
+      "divergences.\n",
+      report.honest_cases, report.alarms, report.planted, report.found, report.backend_cases, report.backend_alarms,
+      report.backend_known);
   if (!report.troubles.empty()) {
     report.text += "\n## To look into\n\n";
     for (const std::string& trouble : report.troubles) report.text += "* " + trouble + "\n";

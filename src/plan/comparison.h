@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "judge/judge.h"
+#include "plan/known.h"
 #include "workers/backend.h"
 
 namespace opdiff {
@@ -25,6 +26,7 @@ struct NodeOutcome {
   std::optional<double> wall_ms;
   std::optional<std::int64_t> peak_bytes;
   bool repeats_differ = false;
+  std::optional<KnownDivergence> known;  // the accepted divergence that explains all that is wrong here
 
   bool ok() const { return outcome == OutcomeKind::ok; }
   // The verdict of the worst output; nullptr when nothing was judged.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -106,6 +107,10 @@ class NodeCheck {
     for (std::size_t b = 0; b < backends_.size(); ++b) {
       if (options_.stop()) return make_error("interrupted");
       OPDIFF_TRY(Backend* const backend, backends_[b]());
+      if (known_.size() <= b) {
+        OPDIFF_TRY(auto known, known_divergences(backend->info()));
+        known_.push_back(std::move(known));
+      }
       auto returned = std::make_shared<std::vector<Returned>>(batch->nodes.size());
       run_places(*backend, *batch, places, returned.get());
       if (options_.stop()) return make_error("interrupted");  // what was running has been killed: no finding
@@ -115,7 +120,9 @@ class NodeCheck {
         const Waiting& waiting = batch->nodes[place];
         NodeOutcome* slot =
             &comparison_->nodes[static_cast<std::size_t>(waiting.index)].backends[comparison_->backends[b].spec];
-        pool_.submit([this, batch, returned, place, slot] { judge(batch->nodes[place], (*returned)[place], slot); });
+        pool_.submit([this, batch, returned, place, slot, b] {
+          judge(batch->nodes[place], (*returned)[place], known_[b], slot);
+        });
       }
       done_ += static_cast<std::int64_t>(batch->nodes.size());
       options_.report("nodes", done_, static_cast<std::int64_t>(graph_.nodes.size() * backends_.size()));
@@ -171,17 +178,24 @@ class NodeCheck {
     }
   }
 
-  void judge(const Waiting& waiting, const Returned& returned, NodeOutcome* result) const {
+  void judge(const Waiting& waiting, const Returned& returned, std::span<const KnownDivergence> known,
+             NodeOutcome* result) const {
     const Node& node = graph_.nodes[static_cast<std::size_t>(waiting.index)];
     result->outcome = returned.outcome;
     result->reason = returned.reason;
     result->wall_ms = returned.wall_ms;
     result->peak_bytes = returned.peak_bytes;
-    if (returned.outcome != OutcomeKind::ok) return;
     const NodeTensors view = waiting.view();
+    const int opset = graph_.opset(node.domain);
+    const auto look_up = [&](std::span<const Tensor* const> got, std::span<const Verdict> verdicts) {
+      if (const KnownDivergence* entry = match(known, {node, opset, view.inputs, returned.outcome, got, verdicts}))
+        result->known = *entry;
+    };
+    if (returned.outcome != OutcomeKind::ok) return look_up({}, {});
     std::vector<const Tensor*> got;
     for (const auto& output : returned.outputs) got.push_back(output ? &*output : nullptr);
-    const std::vector<Verdict> verdicts = judge_node(node, graph_.opset(node.domain), view.inputs, got);
+    const std::vector<Verdict> verdicts = judge_node(node, opset, view.inputs, got);
+    look_up(got, verdicts);
     for (std::size_t slot = 0; slot < node.outputs.size() && slot < verdicts.size(); ++slot) {
       if (got[slot] == nullptr) continue;
       Verdict verdict = verdicts[slot];
@@ -202,7 +216,8 @@ class NodeCheck {
   Comparison* const comparison_;
   Batch batch_;
   std::int64_t done_ = 0;
-  ThreadPool pool_;  // last: its tasks use the rest
+  std::deque<std::vector<KnownDivergence>> known_;  // by backend; tasks read one while the next is loaded
+  ThreadPool pool_;                                 // last: its tasks use the rest
 };
 
 bool same_attribute(const Attribute& a, const Attribute& b) {

@@ -49,8 +49,13 @@ void add_sample(Graph& graph, TensorMap& feeds, const Sample& sample, const std:
 
 std::string prefix_of(const CheckedCase& c) { return "case" + std::to_string(c.index) + "_"; }
 
+void look_up(CheckedCase& c, std::span<const Tensor* const> got, std::span<const KnownDivergence> known) {
+  const auto inputs = c.sample.pointers();
+  c.known = match(known, {c.sample.node, c.sample.opset, inputs, c.outcome, got, c.verdicts});
+}
+
 // Runs cases [first, last) of `batch` as one graph; a failure of the whole is narrowed down by halves.
-void run_batch(Backend& backend, std::vector<CheckedCase*> batch) {
+void run_batch(Backend& backend, std::vector<CheckedCase*> batch, std::span<const KnownDivergence> known) {
   if (batch.empty()) return;
   Graph graph;
   TensorMap feeds;
@@ -62,11 +67,12 @@ void run_batch(Backend& backend, std::vector<CheckedCase*> batch) {
     if (batch.size() == 1) {
       batch.front()->outcome = outcome.kind;
       batch.front()->reason = outcome.reason;
+      look_up(*batch.front(), {}, known);
       return;
     }
     const auto middle = batch.begin() + static_cast<std::ptrdiff_t>(batch.size() / 2);
-    run_batch(backend, {batch.begin(), middle});
-    run_batch(backend, {middle, batch.end()});
+    run_batch(backend, {batch.begin(), middle}, known);
+    run_batch(backend, {middle, batch.end()}, known);
     return;
   }
   parallel_for(static_cast<std::int64_t>(batch.size()), [&](std::int64_t i) {
@@ -75,6 +81,7 @@ void run_batch(Backend& backend, std::vector<CheckedCase*> batch) {
     if (const auto failure = outcome.node_failures.find(prefix); failure != outcome.node_failures.end()) {
       c.outcome = failure->second.first;
       c.reason = failure->second.second;
+      look_up(c, {}, known);
       return;
     }
     std::vector<const Tensor*> got;
@@ -89,12 +96,19 @@ void run_batch(Backend& backend, std::vector<CheckedCase*> batch) {
     }
     c.verdicts = judge_node(c.sample.node, c.sample.opset, c.sample.pointers(), got);
     for (const Verdict& v : c.verdicts) c.rung = std::max(c.rung, v.rung);
+    look_up(c, got, known);
   });
 }
 
 void count(OperatorCheck& total, const CheckedCase& c) {
   if (c.outcome == OutcomeKind::unsupported) {
     ++total.unsupported;
+    return;
+  }
+  if (c.known) {
+    ++total.known;
+    ++total.known_reasons[fmt::format("{} ({})", c.known->reason, c.known->link)];
+    total.cases += c.outcome == OutcomeKind::ok;
     return;
   }
   if (c.outcome != OutcomeKind::ok) {
@@ -146,12 +160,12 @@ OperatorCheck check_operator(const MetaOperator& op, Backend& backend, const Che
       std::vector<CheckedCase*>& batch = by_opset[cases[i].sample.opset];
       batch.push_back(&cases[i]);
       if (batch.size() == kBatch) {
-        run_batch(backend, batch);
+        run_batch(backend, batch, options.known);
         batch.clear();
       }
       if (stop && *stop) break;
     }
-    for (const auto& [opset, batch] : by_opset) run_batch(backend, batch);
+    for (const auto& [opset, batch] : by_opset) run_batch(backend, batch, options.known);
     for (const CheckedCase& c : cases) {
       if (c.sample.node.op.empty()) continue;
       count(total, c);

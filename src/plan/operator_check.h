@@ -12,6 +12,7 @@
 
 #include "judge/verdict.h"
 #include "ops/op.h"
+#include "plan/known.h"
 #include "workers/backend.h"
 
 namespace opdiff {
@@ -20,9 +21,10 @@ struct CheckedCase {
   std::uint64_t index = 0;
   Sample sample;
   OutcomeKind outcome = OutcomeKind::ok;
-  std::string reason;             // of an outcome that is not ok
-  std::vector<Verdict> verdicts;  // one an output
-  Rung rung = Rung::exact;        // the worst of them
+  std::string reason;                      // of an outcome that is not ok
+  std::vector<Verdict> verdicts;           // one an output
+  Rung rung = Rung::exact;                 // the worst of them
+  const KnownDivergence* known = nullptr;  // what explains the failure, of CheckOptions::known
 };
 
 struct CheckOptions {
@@ -30,6 +32,7 @@ struct CheckOptions {
   std::uint64_t seed = 1;
   std::uint64_t first = 0;  // index of the first sample
   int count = 100;
+  std::span<const KnownDivergence> known;  // must outlive the check
 };
 
 struct OperatorCheck {
@@ -37,10 +40,12 @@ struct OperatorCheck {
   DType dtype = DType::f32;
   std::int64_t cases = 0;  // that the backend ran
   std::int64_t unsupported = 0, errors = 0, deaths = 0, unproven = 0;
+  std::int64_t known = 0;  // explained by an entry of known.toml: neither among the rungs nor among the errors
   std::array<std::int64_t, kRungCount> rungs{};
-  std::map<std::string, std::int64_t> explanations;  // of rungs beyond `rounding`
-  std::map<std::string, std::int64_t> reasons;       // of errors and deaths
-  double z_rms = 0, z_max = 0, excess = 0;           // largest on `rounding`
+  std::map<std::string, std::int64_t> explanations;   // of rungs beyond `rounding`
+  std::map<std::string, std::int64_t> reasons;        // of errors and deaths
+  std::map<std::string, std::int64_t> known_reasons;  // "reason (link)"
+  double z_rms = 0, z_max = 0, excess = 0;            // largest on `rounding`
   std::int64_t alarms() const {
     return rungs[static_cast<int>(Rung::unlikely)] + rungs[static_cast<int>(Rung::defect)];
   }

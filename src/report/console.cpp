@@ -72,7 +72,13 @@ class Console {
     const RunStatus status = worst_status(record_.status);
     const std::size_t culprits = record_.result.culprits.size();
     std::string verdict;
-    if (culprits > 0) {
+    const auto known = static_cast<std::size_t>(
+        std::count_if(record_.result.culprits.begin(), record_.result.culprits.end(),
+                      [&](const Culprit& culprit) { return is_known_divergence(comparison_, culprit); }));
+    if (culprits > 0 && status == RunStatus::clean) {
+      verdict = yellow("ACCEPTED") +
+                fmt::format(": {}: nothing wrong but {}", record_.model_file, plural(known, "known divergence"));
+    } else if (culprits > 0) {
       verdict = red(fmt::format("{}: {} in {}", status == RunStatus::crashed ? "CRASHED" : "DEFECT",
                                 plural(culprits, "culprit"), record_.model_file));
     } else if (status == RunStatus::clean && !unexplained().empty()) {
@@ -106,6 +112,13 @@ class Console {
     line("how bad", culprit.outcome == OutcomeKind::ok
                         ? fmt::format("{}: {}", to_string(culprit.rung), culprit.evidence)
                         : fmt::format("{}: {}", to_string(culprit.outcome), culprit.evidence));
+    if (is_known_divergence(comparison_, culprit)) {
+      for (const NodeResult& node : comparison_.nodes) {
+        if (node.id != culprit.nodes.front()) continue;
+        const KnownDivergence& known = *node.backends.at(culprit.backend).known;
+        line("known", fmt::format("known divergence: {}, {}", known.reason, known.link));
+      }
+    }
     const Substitution& proof = culprit.substitution;
     if (!proof.unit.empty()) {
       const bool segment = culprit.nodes.size() > 1;
@@ -158,7 +171,7 @@ class Console {
 
   struct Tally {
     std::array<std::int64_t, kRungCount> rungs{};
-    std::int64_t unproven = 0, unsupported = 0, failed = 0, missing = 0;
+    std::int64_t unproven = 0, unsupported = 0, failed = 0, missing = 0, known = 0;
     double own_error = 0, wall_ms = 0;
     bool timed = false;
   };
@@ -173,6 +186,8 @@ class Console {
       const NodeOutcome& outcome = found->second;
       if (outcome.outcome == OutcomeKind::unsupported) {
         ++result.unsupported;
+      } else if (outcome.known) {
+        ++result.known;
       } else if (!outcome.ok()) {
         ++result.failed;
       } else if (!node.has_reference) {
@@ -200,6 +215,7 @@ class Console {
       for (int rung = 0; rung < kRungCount; ++rung) {
         add(counts.rungs[static_cast<std::size_t>(rung)], to_string(static_cast<Rung>(rung)));
       }
+      add(counts.known, counts.known == 1 ? "known divergence" : "known divergences");
       add(counts.unproven, "unproven");
       add(counts.unsupported, "unsupported");
       add(counts.failed, "failed");
@@ -256,7 +272,15 @@ class Console {
     for (const NodeResult& node : comparison_.nodes) {
       for (const auto& [spec, outcome] : node.backends) {
         const Verdict* verdict = outcome.worst();
-        if (verdict == nullptr || !node.has_reference) continue;
+        const bool told = std::any_of(record_.result.culprits.begin(), record_.result.culprits.end(),
+                                      [&, &key = spec](const Culprit& c) {
+                                        return c.backend == key && c.nodes == std::vector<std::string>{node.id};
+                                      });
+        if (outcome.known && !told) {
+          lines.push_back(fmt::format("{} ({}) on {}: known divergence: {}, {}", node.id, node.op, spec,
+                                      outcome.known->reason, outcome.known->link));
+        }
+        if (verdict == nullptr || !node.has_reference || outcome.known) continue;
         const bool warning =
             verdict->warn || (verdict->rung >= Rung::approximation && verdict->rung <= Rung::convention);
         const bool unconfirmed =

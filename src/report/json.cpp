@@ -13,6 +13,10 @@ json number_or_null(const std::optional<T>& value) {
   return value ? number_to_json(static_cast<double>(*value)) : json();
 }
 
+json known_json(const std::optional<KnownDivergence>& known) {
+  return known ? json{{"reason", known->reason}, {"link", known->link}, {"predicate", known->predicate}} : json();
+}
+
 json verdict_json(const Verdict& verdict) {
   const WorstElement& worst = verdict.worst;
   const ClassicFigures& figures = verdict.figures;
@@ -65,6 +69,7 @@ json node_outcome_json(const NodeOutcome& outcome) {
   return {{"outcome", to_string(outcome.outcome)},
           {"reason", outcome.reason},
           {"verdict", worst == nullptr ? json() : verdict_json(*worst)},
+          {"known", known_json(outcome.known)},
           {"outputs", std::move(outputs)},
           {"own_error", worst == nullptr ? json() : number_to_json(outcome.own_error)},
           {"total_error", number_or_null(outcome.total_error)},
@@ -122,7 +127,7 @@ json measurement_json(const Measurement& measurement, bool holds) {
           {"reason", measurement.reason}};
 }
 
-json culprit_json(const Culprit& culprit) {
+json culprit_json(const Comparison& comparison, const Culprit& culprit) {
   const Substitution& proof = culprit.substitution;
   return {{"nodes", culprit.nodes},
           {"op", culprit.op},
@@ -130,6 +135,7 @@ json culprit_json(const Culprit& culprit) {
           {"stage", to_string(culprit.stage)},
           {"pass", culprit.pass},
           {"outcome", to_string(culprit.outcome)},
+          {"known", is_known_divergence(comparison, culprit)},
           {"rung", to_string(culprit.rung)},
           {"evidence", culprit.evidence},
           {"necessary", measurement_json(proof.necessary, proof.necessary_holds)},
@@ -170,7 +176,7 @@ json result_json(const RunRecord& record) {
   json whole = json::object();
   for (const auto& [name, result] : comparison.whole_model) whole[name] = whole_json(result);
   json culprits = json::array();
-  for (const Culprit& culprit : record.result.culprits) culprits.push_back(culprit_json(culprit));
+  for (const Culprit& culprit : record.result.culprits) culprits.push_back(culprit_json(comparison, culprit));
   json reasons = json::array();
   for (const StatusLine& line : record.status) {
     reasons.push_back({{"status", to_string(line.status)}, {"reason", line.reason}});

@@ -27,6 +27,7 @@ class Lines {
   std::vector<StatusLine> collect() {
     for (const Culprit& culprit : result_.culprits) add_culprit(culprit);
     for (const BackendInfo& backend : result_.comparison.backends) add_backend(backend.spec);
+    if (!policy_.accept_known) add_known();
     for (const auto& [name, whole] : result_.comparison.whole_model) add_whole(name, whole);
     if (policy_.fail_on) add_rungs();
     if (result_.comparison.interrupted)
@@ -42,6 +43,7 @@ class Lines {
   void add_culprit(const Culprit& culprit) {
     const std::string where = fmt::format("{} ({}) on {}", fmt::join(culprit.nodes, ", "), culprit.op, culprit.backend);
     blamed_.insert(culprit.backend);
+    if (policy_.accept_known && is_known_divergence(result_.comparison, culprit)) return;
     if (died(culprit.outcome)) {
       add(RunStatus::crashed, fmt::format("{}: {}: {}", where, to_string(culprit.outcome), culprit.evidence));
     } else {
@@ -88,12 +90,23 @@ class Lines {
     }
   }
 
+  // Wrong values that are nobody's culprit. A refusal is told above: it cannot run, known or not.
+  void add_known() {
+    for (const NodeResult& node : result_.comparison.nodes) {
+      for (const auto& [spec, outcome] : node.backends) {
+        if (!outcome.known || !outcome.ok() || is_culprit(node.id, spec)) continue;
+        add(RunStatus::defect, fmt::format("{} ({}) on {}: known divergence: {} ({})", node.id, node.op, spec,
+                                           outcome.known->reason, outcome.known->link));
+      }
+    }
+  }
+
   void add_rungs() {
     for (const NodeResult& node : result_.comparison.nodes) {
       for (const auto& [spec, outcome] : node.backends) {
         const Verdict* verdict = outcome.worst();
         if (verdict == nullptr || verdict->rung < *policy_.fail_on || policy_.accepts(*verdict, node)) continue;
-        if (is_culprit(node.id, spec)) continue;
+        if (is_culprit(node.id, spec) || outcome.known) continue;
         add(RunStatus::defect,
             fmt::format("{} ({}) on {}: {}{}{} (--fail-on {})", node.id, node.op, spec, to_string(verdict->rung),
                         verdict->explanation.empty() ? "" : ": ", verdict->explanation, to_string(*policy_.fail_on)));
@@ -131,6 +144,15 @@ bool Policy::accepts(const Verdict& verdict, const NodeResult& node) const {
     return entry.first == verdict.rung && (verdict.explanation.find(entry.second) != std::string::npos ||
                                            verdict.profile.find(entry.second) != std::string::npos ||
                                            node.id == entry.second || node.op == entry.second);
+  });
+}
+
+bool is_known_divergence(const Comparison& comparison, const Culprit& culprit) {
+  return std::all_of(culprit.nodes.begin(), culprit.nodes.end(), [&](const std::string& id) {
+    return std::any_of(comparison.nodes.begin(), comparison.nodes.end(), [&](const NodeResult& node) {
+      const auto found = node.backends.find(culprit.backend);
+      return node.id == id && found != node.backends.end() && found->second.known;
+    });
   });
 }
 

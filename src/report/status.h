@@ -20,6 +20,8 @@ struct Policy {
   std::optional<Rung> fail_on;
   // Verdicts of this rung whose explanation or profile has this text in it, or whose node or operator is so called.
   std::vector<std::pair<Rung, std::string>> accept;
+  // Known divergences (known.toml) do not fail the run; without it they do, like any defect.
+  bool accept_known = false;
 
   bool accepts(const Verdict& verdict, const NodeResult& node) const;
 };
@@ -28,6 +30,9 @@ struct StatusLine {
   RunStatus status;
   std::string reason;  // one line, names backend and node
 };
+// Whether each of its nodes, alone on that backend, is explained by an entry of known.toml.
+bool is_known_divergence(const Comparison& comparison, const Culprit& culprit);
+
 // Every reason why the run is not clean, the worst status first; empty when clean.
 std::vector<StatusLine> status_lines(const CompareResult& result, const Policy& policy);
 RunStatus worst_status(const std::vector<StatusLine>& lines);

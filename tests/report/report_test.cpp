@@ -45,6 +45,18 @@ TEST(Console, Details) {
   expect_approved("details.txt", console_report(record, {.details = true}));
 }
 
+TEST(Console, Known) {
+  RunRecord record = defect_record();
+  KnownDivergence known;
+  known.reason = "onnxruntime counts the padding of ceil_mode";
+  known.link = "https://example.org/1";
+  record.result.comparison.nodes[1].backends["onnxruntime"].known = known;
+  finish(&record);
+  expect_approved("known.txt", console_report(record, {}));
+  record.status.clear();  // --accept known
+  EXPECT_EQ(console_report(record, {}).rfind("ACCEPTED: net.onnx: nothing wrong but 1 known divergence\n", 0), 0U);
+}
+
 TEST(Console, Crashed) {
   RunRecord record = crashed_record();
   finish(&record);

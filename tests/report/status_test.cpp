@@ -42,6 +42,28 @@ TEST(Status, ASuspectModelWithoutACulpritIsNoProofButFailsWhenAskedFor) {
   EXPECT_EQ(status_of(record, {.fail_on = Rung::defect}), RunStatus::clean);
 }
 
+TEST(Status, KnownDivergencesAreNotCleanUnlessAccepted) {
+  KnownDivergence known;
+  known.op = "AveragePool";
+  known.reason = "counts otherwise";
+  known.link = "https://example.org/1";
+  RunRecord record = defect_record();
+  record.result.comparison.nodes[1].backends["onnxruntime"].known = known;
+  EXPECT_TRUE(is_known_divergence(record.result.comparison, record.result.culprits[0]));
+  EXPECT_EQ(status_of(record), RunStatus::defect);
+  EXPECT_EQ(status_of(record, {.accept_known = true}), RunStatus::clean);
+  record.result.culprits[0].nodes = {"conv1", "pool"};
+  EXPECT_EQ(status_of(record, {.accept_known = true}), RunStatus::defect) << "conv1 is not known";
+  EXPECT_EQ(status_of(defect_record(), {.accept_known = true}), RunStatus::defect);
+
+  RunRecord unconfirmed = clean_record();
+  unconfirmed.result.comparison.nodes[1].backends["onnxruntime"].known = known;
+  EXPECT_EQ(status_of(unconfirmed), RunStatus::defect);
+  EXPECT_NE(status_lines(unconfirmed.result, {})[0].reason.find("known divergence: counts otherwise"),
+            std::string::npos);
+  EXPECT_EQ(status_of(unconfirmed, {.accept_known = true}), RunStatus::clean);
+}
+
 TEST(Status, ADeathOutranksADefectAndBothAreListed) {
   RunRecord record = defect_record();
   NodeOutcome& outcome = record.result.comparison.nodes[0].backends["torch"];

@@ -31,6 +31,8 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
       for (std::size_t k = 1; k < call.node().outputs.size(); ++k)
         if (call.wants(k)) return make_error("output {} exists in training mode only", k);
     }
+    if (call.dtype(0) == DType::bf16 && call.opset() < 14)
+      return make_error("X has type bfloat16, which the operator takes from opset 14 on (opset {})", call.opset());
     const Shape& x = call.shape(0);
     if (x.size() < 2) return make_error("X has shape {}, expected at least 2 dimensions", to_string(x));
     static constexpr const char* kNames[] = {"X", "scale", "B", "mean", "var"};
@@ -78,6 +80,7 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
         kName, {c.tensor(shape), c.weights(channel, 1), c.tensor(channel), c.tensor(channel), c.positive(channel)});
     if (c.rng().chance(0.5)) s.node.attributes["epsilon"] = static_cast<float>(std::pow(10.0, c.rng().uniform(-7, -2)));
     if (c.rng().chance(0.3)) s.node.attributes["momentum"] = 0.9f;
+    if (c.dtype() == DType::bf16) s.opset = std::max(s.opset, 14);
     const bool weights = c.rng().chance(0.7);
     for (std::size_t k = 1; k < 5; ++k) s.initialiser[k] = weights;
     return s;
@@ -91,6 +94,7 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
             refused_sample(kName, {x, c, c, c, d}, {}, "var"),
             refused_sample(kName, {Tensor::zeros(DType::f32, {3}), c, c, c, c}, {}, "dimensions"),
             refused_sample(kName, {x, c, c, c, c}, {{"epsilon", std::int64_t{1}}}, "epsilon"),
+            refused_sample(kName, {Tensor::zeros(DType::bf16, {1, 3, 2}), c, c, c, c}, {}, "bfloat16", 13),
             refused_sample(kName, {x, c, c, c}, {}, "inputs")};
   }
 };

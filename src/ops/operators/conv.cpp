@@ -39,6 +39,8 @@ hardware) in the format of the operands.)";
   }
 
   static Expected<Types> infer(const Call& call) {
+    if (call.dtype(0) == DType::bf16 && call.opset() < 22)
+      return make_error("X has type bfloat16, which the operator takes from opset 22 on (opset {})", call.opset());
     const Shape& x = call.shape(0);
     const Shape& w = call.shape(1);
     if (x.size() < 3 || x.size() > 5) return make_error("X has shape {}, expected 3 to 5 dimensions", to_string(x));
@@ -137,11 +139,12 @@ hardware) in the format of the operands.)";
     std::vector<std::optional<Tensor>> inputs{c.tensor(x), c.weights(w, depth * element_count(kernel))};
     if (rng.chance(0.6)) inputs.push_back(c.tensor({rows * group}));
     Sample s = c.make(kName, std::move(inputs));
+    if (c.dtype() == DType::bf16) s.opset = std::max(s.opset, 22);
     if (rng.chance(0.7)) s.node.attributes["kernel_shape"] = kernel;
     if (group > 1 || rng.chance(0.3)) s.node.attributes["group"] = group;
     if (rng.chance(0.8)) s.node.attributes["strides"] = strides;
     const bool auto_pad = rng.chance(0.2);
-    if (!auto_pad || rng.chance(0.5)) s.node.attributes["dilations"] = auto_pad ? Shape(rank, 1) : dilations;
+    if (!auto_pad || rng.chance(0.5)) s.node.attributes["dilations"] = dilations;
     if (auto_pad)
       s.node.attributes["auto_pad"] =
           std::string(rng.pick(std::vector<const char*>{"SAME_UPPER", "SAME_LOWER", "VALID"}));
@@ -171,6 +174,8 @@ hardware) in the format of the operands.)";
             refused_sample(kName, {x, Tensor::zeros(DType::f32, {2, 3, 3, 3})}, {}, "channels"),
             refused_sample(kName, {x, Tensor::zeros(DType::f64, {2, 4, 3, 3})}, {}, "type"),
             refused_sample(kName, {x, w, Tensor::zeros(DType::f32, {3})}, {}, "B"),
+            refused_sample(kName, {Tensor::zeros(DType::bf16, {1, 4, 5, 5}), Tensor::zeros(DType::bf16, {2, 4, 3, 3})},
+                           {}, "bfloat16", 21),
             refused_sample(kName, {Tensor::zeros(DType::i32, {1, 4, 5, 5}), w}, {}, "type")};
   }
 };

@@ -1,0 +1,479 @@
+#include "plan/known.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <set>
+
+#include "base/format.h"
+#include "judge/judge.h"
+#include "ops/evaluate.h"
+#include "reference/evaluate.h"
+#include "workers/environment.h"
+
+namespace opdiff {
+namespace fs = std::filesystem;
+namespace {
+
+using Subject = KnownTerm::Subject;
+using Relation = KnownTerm::Relation;
+
+constexpr std::uintmax_t kMaximumFile = 1u << 20;
+constexpr std::string_view kAbsent = "absent";
+
+std::vector<std::string> split(std::string_view text, std::string_view separator) {
+  std::vector<std::string> pieces;
+  std::size_t start = 0;
+  for (auto at = text.find(separator); at != std::string_view::npos; at = text.find(separator, start)) {
+    pieces.emplace_back(text.substr(start, at - start));
+    start = at + separator.size();
+  }
+  pieces.emplace_back(text.substr(start));
+  return pieces;
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+  std::vector<std::string> words;
+  for (std::string& word : split(text, " "))
+    if (!word.empty()) words.push_back(std::move(word));
+  return words;
+}
+
+std::optional<double> number_of(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::optional<int> small_integer(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < -64 || value > 64) return std::nullopt;
+  return value;
+}
+
+const std::map<std::string, Subject> kSubjects = {{"input", Subject::input},         {"dtype", Subject::dtype},
+                                                  {"attribute", Subject::attribute}, {"option", Subject::option},
+                                                  {"rank", Subject::rank},           {"dimension", Subject::dimension},
+                                                  {"opset", Subject::opset},         {"result", Subject::result}};
+const std::map<std::string, Relation> kRelations = {{"is", Relation::is},
+                                                    {"<", Relation::less},
+                                                    {"<=", Relation::at_most},
+                                                    {">", Relation::greater},
+                                                    {">=", Relation::at_least}};
+const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "subnormal"};
+const std::set<std::string> kResults = {"refused"};
+
+Expected<void> check_values(const KnownTerm& term) {
+  const bool ordered = term.relation != Relation::is && term.relation != Relation::is_not;
+  const bool numeric =
+      term.subject == Subject::rank || term.subject == Subject::dimension || term.subject == Subject::opset;
+  if (ordered && !numeric && term.subject != Subject::attribute)
+    return make_error("only attribute, rank, dimension and opset can be compared with < <= > >=");
+  if (term.relation == Relation::is_not && (term.subject == Subject::input || term.subject == Subject::result))
+    return make_error("'is not' is not for {}", term.subject == Subject::input ? "input" : "result");
+  for (const std::string& value : term.values) {
+    if (value.empty()) return make_error("a value is missing");
+    if ((ordered || numeric) && !number_of(value)) return make_error("'{}' is no number", value);
+    if (term.subject == Subject::input && !kInputClasses.contains(value))
+      return make_error("'{}' is none of {}", value, fmt::join(kInputClasses, ", "));
+    if (term.subject == Subject::result && !kResults.contains(value))
+      return make_error("'{}' is none of {}", value, fmt::join(kResults, ", "));
+    if (term.subject == Subject::dtype && !parse_dtype(value)) return make_error("'{}' is no dtype", value);
+  }
+  return {};
+}
+
+Expected<KnownTerm> parse_term(std::string_view text) {
+  const std::vector<std::string> words = words_of(text);
+  KnownTerm term;
+  std::size_t at = 0;
+  const auto next = [&]() -> std::string { return at < words.size() ? words[at++] : std::string(); };
+  const std::string subject = next();
+  const auto found = kSubjects.find(subject);
+  if (found == kSubjects.end()) {
+    std::vector<std::string> names;
+    for (const auto& [name, value] : kSubjects) names.push_back(name);
+    return make_error("term '{}' must begin with one of {}", text, fmt::join(names, ", "));
+  }
+  term.subject = found->second;
+  if (term.subject == Subject::attribute || term.subject == Subject::option) {
+    term.name = next();
+  } else if (term.subject == Subject::dimension ||
+             (term.subject == Subject::input && at < words.size() && words[at] != "is")) {
+    const auto place = small_integer(next());
+    if (!place || (term.subject == Subject::input && *place < 0))
+      return make_error("term '{}': expected the number of {}", text,
+                        term.subject == Subject::input ? "an input" : "a dimension");
+    term.place = *place;
+  }
+  const auto relation = kRelations.find(next());
+  if (relation == kRelations.end())
+    return make_error("term '{}': expected 'is', 'is not', <, <=, > or >= after {}", text, subject);
+  term.relation = relation->second;
+  if (term.relation == Relation::is && at < words.size() && words[at] == "not") {
+    term.relation = Relation::is_not;
+    ++at;
+  }
+  if (term.subject == Subject::attribute && at + 2 == words.size() && words[at] == "attribute") {
+    term.other = words[at + 1];
+    return term;
+  }
+  if (at + 1 != words.size())
+    return make_error("term '{}': expected one value at its end, alternatives joined by '|'", text);
+  term.values = split(words[at], "|");
+  if (const auto right = check_values(term); !right) return make_error("term '{}': {}", text, right.error().message);
+  return term;
+}
+
+// Nothing that a terminal would obey.
+bool one_line(const std::string& text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
+
+Expected<KnownDivergence> entry_of(const toml::table& table) {
+  KnownDivergence entry;
+  const std::map<std::string_view, std::string*> keys = {{"operator", &entry.op},   {"predicate", &entry.predicate},
+                                                         {"reason", &entry.reason}, {"link", &entry.link},
+                                                         {"from", &entry.from},     {"before", &entry.before}};
+  for (const auto& [key, value] : table) {
+    const auto known = keys.find(key.str());
+    if (known == keys.end())
+      return make_error("'{}' is none of operator, predicate, reason, link, from, before", std::string_view(key.str()));
+    const auto text = value.value_exact<std::string>();
+    if (!text || !one_line(*text)) return make_error("'{}' must be a string of one line", std::string_view(key.str()));
+    *known->second = *text;
+  }
+  for (const std::string_view key : {"operator", "predicate", "reason", "link"})
+    if (keys.at(key)->empty()) return make_error("'{}' is missing", key);
+  if (!find_operator("", entry.op)) return make_error("operator = '{}': there is no such operator", entry.op);
+  if (!entry.link.starts_with("https://") && !entry.link.starts_with("http://") && !entry.link.starts_with("docs/"))
+    return make_error("link = '{}' is neither an address nor a page of docs/; where is it documented?", entry.link);
+  if (!entry.from.empty() && !entry.before.empty() && !version_less(entry.from, entry.before))
+    return make_error("from = '{}' is not before '{}'", entry.from, entry.before);
+  auto terms = parse_predicate(entry.predicate);
+  if (!terms) return with_context("predicate", terms.error());
+  entry.terms = *std::move(terms);
+  return entry;
+}
+
+bool compare(double left, Relation relation, double right) {
+  switch (relation) {
+    case Relation::is: return left == right;
+    case Relation::is_not: return left != right;
+    case Relation::less: return left < right;
+    case Relation::at_most: return left <= right;
+    case Relation::greater: return left > right;
+    case Relation::at_least: return left >= right;
+  }
+  return false;
+}
+
+std::vector<double> numbers_of(const Node& node, const std::string& name) {
+  const auto found = node.attributes.find(name);
+  if (found == node.attributes.end()) return {};
+  return std::visit(
+      [](const auto& value) -> std::vector<double> {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_arithmetic_v<T>) return {static_cast<double>(value)};
+        if constexpr (std::is_same_v<T, std::vector<std::int64_t>> || std::is_same_v<T, std::vector<float>>)
+          return std::vector<double>(value.begin(), value.end());
+        return {};
+      },
+      found->second);
+}
+
+// `is not` of alternatives: none of them.
+template <class Holds>
+bool any_or_none(const KnownTerm& term, const Holds& is) {
+  const bool any = std::any_of(term.values.begin(), term.values.end(), is);
+  return term.relation == Relation::is_not ? !any : any;
+}
+
+bool number_holds(const KnownTerm& term, double value) {
+  const Relation relation = term.relation == Relation::is_not ? Relation::is : term.relation;
+  return any_or_none(term, [&](const std::string& text) { return compare(value, relation, *number_of(text)); });
+}
+
+bool attribute_holds(const KnownTerm& term, const Node& node) {
+  if (!term.other.empty()) {
+    const auto left = numbers_of(node, term.name), right = numbers_of(node, term.other);
+    for (std::size_t i = 0; i < std::min(left.size(), right.size()); ++i)
+      if (compare(left[i], term.relation, right[i])) return true;
+    return false;
+  }
+  const auto found = node.attributes.find(term.name);
+  const Relation relation = term.relation == Relation::is_not ? Relation::is : term.relation;
+  const auto single = [&](const auto& value, const std::string& text) {
+    if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
+      const auto number = number_of(text);
+      return number && compare(static_cast<double>(value), relation, *number);
+    } else {
+      return relation == Relation::is && value == text;
+    }
+  };
+  return any_or_none(term, [&](const std::string& text) {
+    if (found == node.attributes.end()) return relation == Relation::is && text == kAbsent;
+    return std::visit(
+        [&](const auto& value) {
+          using T = std::decay_t<decltype(value)>;
+          if constexpr (std::is_same_v<T, Tensor> || std::is_same_v<T, std::shared_ptr<Graph>>) {
+            return false;
+          } else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) {
+            return single(value, text);
+          } else {
+            return std::any_of(value.begin(), value.end(), [&](const auto& item) { return single(item, text); });
+          }
+        },
+        found->second);
+  });
+}
+
+bool is_of_class(double value, DType dtype, const std::string& name) {
+  if (name == "nan") return std::isnan(value);
+  if (name == "inf") return std::isinf(value) && value > 0;
+  if (name == "-inf") return std::isinf(value) && value < 0;
+  return value != 0 && std::fabs(value) < format_of(dtype).lambda();  // subnormal
+}
+
+class Matcher {
+ public:
+  Matcher(std::span<const KnownDivergence> known, const JudgedNode& judged) : known_(known), judged_(judged) {}
+
+  const KnownDivergence* find() {
+    if (judged_.outcome == OutcomeKind::error) {
+      for (const KnownDivergence& entry : known_)
+        if (entry.op == judged_.node.op && asks(entry, "refused") && node_terms_hold(entry) && any_element(entry))
+          return &entry;
+      return nullptr;
+    }
+    const bool wrong =
+        std::any_of(judged_.verdicts.begin(), judged_.verdicts.end(), [](const Verdict& v) { return v.suspicious(); });
+    if (judged_.outcome != OutcomeKind::ok || !wrong || !prepare()) return nullptr;
+    for (const KnownDivergence& entry : known_) {
+      if (entry.op != judged_.node.op || asks(entry, "refused") || !node_terms_hold(entry)) continue;
+      if (put_right(entry) && passes()) return &entry;
+    }
+    return nullptr;
+  }
+
+ private:
+  // The right outputs, and the backend's, which entry after entry puts right.
+  bool prepare() {
+    auto right = evaluate_node(judged_.node, judged_.opset, judged_.inputs);
+    if (!right) return false;
+    right_ = *std::move(right);
+    for (std::size_t k = 0; k < judged_.got.size() && k < right_.size(); ++k) {
+      const Tensor* got = judged_.got[k];
+      patched_.push_back(got ? std::optional<Tensor>(got->clone()) : std::nullopt);
+      reshaped_ = reshaped_ || (got && (got->shape() != right_[k].shape() || got->dtype() != right_[k].dtype()));
+    }
+    return true;
+  }
+
+  static bool asks(const KnownDivergence& entry, std::string_view result) {
+    return std::any_of(entry.terms.begin(), entry.terms.end(), [&](const KnownTerm& term) {
+      return term.subject == Subject::result &&
+             std::find(term.values.begin(), term.values.end(), result) != term.values.end();
+    });
+  }
+
+  const Tensor* input(int place) const {
+    return static_cast<std::size_t>(place) < judged_.inputs.size() ? judged_.inputs[static_cast<std::size_t>(place)]
+                                                                   : nullptr;
+  }
+
+  bool node_term_holds(const KnownTerm& term) const {
+    const Tensor* first = input(0);
+    switch (term.subject) {
+      case Subject::input:  // of elements: below
+      case Subject::result:
+      case Subject::option: return true;  // applicable() has seen to it
+      case Subject::attribute: return attribute_holds(term, judged_.node);
+      case Subject::opset: return number_holds(term, judged_.opset);
+      case Subject::dtype:
+        return first &&
+               any_or_none(term, [&](const std::string& name) { return *parse_dtype(name) == first->dtype(); });
+      case Subject::rank: return first && number_holds(term, static_cast<double>(first->shape().size()));
+      case Subject::dimension: {
+        if (!first) return false;
+        const auto rank = static_cast<int>(first->shape().size());
+        const int d = term.place < 0 ? term.place + rank : term.place;
+        return d >= 0 && d < rank &&
+               number_holds(term, static_cast<double>(first->shape()[static_cast<std::size_t>(d)]));
+      }
+    }
+    return false;
+  }
+  bool node_terms_hold(const KnownDivergence& entry) const {
+    return std::all_of(entry.terms.begin(), entry.terms.end(),
+                       [&](const KnownTerm& term) { return node_term_holds(term); });
+  }
+
+  // Which elements of the term's input it speaks of.
+  std::vector<std::int64_t> elements_of(const KnownTerm& term) const {
+    std::vector<std::int64_t> places;
+    const Tensor* x = input(term.place);
+    if (!x || !is_float(x->dtype())) return places;
+    for (std::int64_t i = 0; i < x->size(); ++i)
+      if (std::any_of(term.values.begin(), term.values.end(),
+                      [&](const std::string& name) { return is_of_class(x->at(i), x->dtype(), name); }))
+        places.push_back(i);
+    return places;
+  }
+  bool any_element(const KnownDivergence& entry) const {
+    return std::all_of(entry.terms.begin(), entry.terms.end(), [&](const KnownTerm& term) {
+      return term.subject != Subject::input || !elements_of(term).empty();
+    });
+  }
+
+  // The elements of each output that are computed from those elements of an input: NaN is put there, a one everywhere
+  // else, and the reference carries the NaN to whatever depends on it. nullopt: none.
+  std::optional<std::vector<std::vector<bool>>> reached_by(const KnownTerm& term) const {
+    const std::vector<std::int64_t> places = elements_of(term);
+    if (places.empty()) return std::nullopt;
+    std::vector<Tensor> marked;
+    marked.reserve(judged_.inputs.size());
+    std::vector<const Tensor*> inputs;
+    for (std::size_t k = 0; k < judged_.inputs.size(); ++k) {
+      const Tensor* x = judged_.inputs[k];
+      if (!x || !is_float(x->dtype())) {
+        inputs.push_back(x);
+        continue;
+      }
+      std::vector<double> values(static_cast<std::size_t>(x->size()), 1.0);
+      if (static_cast<int>(k) == term.place)
+        for (const std::int64_t i : places)
+          values[static_cast<std::size_t>(i)] = std::numeric_limits<double>::quiet_NaN();
+      inputs.push_back(&marked.emplace_back(Tensor::from_doubles(x->dtype(), x->shape(), values)));
+    }
+    const auto outputs = evaluate_node(judged_.node, judged_.opset, inputs);
+    if (!outputs) return std::nullopt;
+    std::vector<std::vector<bool>> reached;
+    for (const Tensor& y : *outputs) {
+      std::vector<bool> mask(static_cast<std::size_t>(y.size()), false);
+      if (is_float(y.dtype())) {
+        for (std::int64_t i = 0; i < y.size(); ++i) mask[static_cast<std::size_t>(i)] = std::isnan(y.at(i));
+      } else if (!reached.empty() && reached.front().size() == mask.size()) {
+        mask = reached.front();  // positions beside values (MaxPool's Indices)
+      }
+      reached.push_back(std::move(mask));
+    }
+    return reached;
+  }
+
+  // Replaces what the entry speaks of by the right values; false when that is nothing.
+  bool put_right(const KnownDivergence& entry) {
+    std::optional<std::vector<std::vector<bool>>> mask;
+    for (const KnownTerm& term : entry.terms) {
+      if (term.subject != Subject::input) continue;
+      auto reached = reached_by(term);
+      if (!reached || reshaped_) return false;
+      if (mask) {
+        for (std::size_t k = 0; k < mask->size(); ++k)
+          for (std::size_t i = 0; i < (*mask)[k].size(); ++i) (*reached)[k][i] = (*reached)[k][i] && (*mask)[k][i];
+      }
+      mask = std::move(reached);
+    }
+    for (std::size_t k = 0; k < patched_.size(); ++k) {
+      if (!patched_[k]) continue;
+      if (!mask) {
+        patched_[k] = right_[k];
+        continue;
+      }
+      const std::size_t size = dtype_size(right_[k].dtype());
+      for (std::size_t i = 0; i < (*mask)[k].size(); ++i)
+        if ((*mask)[k][i])
+          std::copy_n(right_[k].bytes().begin() + static_cast<std::ptrdiff_t>(i * size), size,
+                      patched_[k]->mutable_bytes().begin() + static_cast<std::ptrdiff_t>(i * size));
+    }
+    return true;
+  }
+
+  bool passes() const {
+    std::vector<const Tensor*> got;
+    for (const auto& tensor : patched_) got.push_back(tensor ? &*tensor : nullptr);
+    const auto verdicts = judge_node(judged_.node, judged_.opset, judged_.inputs, got);
+    return std::none_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.suspicious(); });
+  }
+
+  const std::span<const KnownDivergence> known_;
+  const JudgedNode& judged_;
+  std::vector<Tensor> right_;
+  std::vector<std::optional<Tensor>> patched_;
+  bool reshaped_ = false;
+};
+
+}  // namespace
+
+Expected<std::vector<KnownTerm>> parse_predicate(std::string_view text) {
+  std::vector<KnownTerm> terms;
+  for (const std::string& piece : split(text, " and ")) {
+    OPDIFF_TRY(KnownTerm term, parse_term(piece));
+    terms.push_back(std::move(term));
+  }
+  return terms;
+}
+
+Expected<std::vector<KnownDivergence>> read_known(const fs::path& file) {
+  std::vector<KnownDivergence> entries;
+  std::error_code error;
+  if (!fs::exists(file, error)) return entries;
+  if (!fs::is_regular_file(file, error)) return make_error("{}: not a file", file.string());
+  if (const auto size = fs::file_size(file, error); error || size > kMaximumFile)
+    return make_error("{}: larger than {} bytes", file.string(), kMaximumFile);
+  try {
+    const auto table = toml::parse_file(file.string());
+    for (const auto& [key, value] : table) {
+      if (key.str() != "known" || !value.is_array())
+        return make_error("{}: '{}' is not expected; write [[known]]", file.string(), std::string_view(key.str()));
+      for (const auto& item : *value.as_array()) {
+        const std::string where =
+            fmt::format("{}:{}: entry {}", file.string(), item.source().begin.line, entries.size() + 1);
+        if (!item.is_table()) return make_error("{}: not a table; write [[known]]", where);
+        auto entry = entry_of(*item.as_table());
+        if (!entry) return with_context(where, entry.error());
+        entries.push_back(*std::move(entry));
+      }
+    }
+  } catch (const toml::parse_error& problem) {
+    return make_error("{}:{}: {}", file.string(), problem.source().begin.line, problem.description());
+  }
+  return entries;
+}
+
+std::vector<KnownDivergence> applicable(std::vector<KnownDivergence> known, const std::string& version,
+                                        const std::map<std::string, std::string>& options) {
+  std::erase_if(known, [&](const KnownDivergence& entry) {
+    if (!entry.from.empty() && version_less(version, entry.from)) return true;
+    if (!entry.before.empty() && !version_less(version, entry.before)) return true;
+    return std::any_of(entry.terms.begin(), entry.terms.end(), [&](const KnownTerm& term) {
+      if (term.subject != Subject::option) return false;
+      const auto found = options.find(term.name);
+      const std::string value = found == options.end() ? std::string(kAbsent) : found->second;
+      return !any_or_none(term, [&](const std::string& text) { return text == value; });
+    });
+  });
+  return known;
+}
+
+Expected<std::vector<KnownDivergence>> known_divergences(const BackendInfo& info) {
+  OPDIFF_TRY(BackendSpec spec, parse_spec(info.spec));
+  while (spec.name == "faulty") {
+    OPDIFF_TRY(spec, parse_spec(spec.option("base")));
+  }
+  OPDIFF_TRY(const fs::path root, opdiff_root());
+  OPDIFF_TRY(auto known, read_known(root / "backends" / spec.name / "known.toml"));
+  return applicable(std::move(known), info.version, spec.options);
+}
+
+const KnownDivergence* match(std::span<const KnownDivergence> known, const JudgedNode& judged) {
+  return Matcher(known, judged).find();
+}
+
+}  // namespace opdiff
