@@ -464,7 +464,7 @@ std::vector<KnownDivergence> applicable(std::vector<KnownDivergence> known, cons
 
 Expected<std::vector<KnownDivergence>> known_divergences(const BackendInfo& info) {
   OPDIFF_TRY(BackendSpec spec, parse_spec(info.spec));
-  while (spec.name == "faulty") {
+  while (spec.name == "faulty" && spec.options.contains("base")) {
     OPDIFF_TRY(spec, parse_spec(spec.option("base")));
   }
   OPDIFF_TRY(const fs::path root, opdiff_root());
