@@ -60,6 +60,14 @@ struct Enclosure {
 
 namespace enclosure_detail {
 
+// The format's range ends inside the enclosure, on one side or on both.
+template <class V>
+void note_overflow(Enclosure<V>& x, double max) {
+  const double v = x.value();
+  if (v + x.e > max) x.overflow |= kPlusInfinity;
+  if (x.e - v > max) x.overflow |= kMinusInfinity;
+}
+
 // A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is known but
 // that an implementation overflows.
 template <class V>
@@ -69,6 +77,14 @@ bool beyond_double(Enclosure<V>& x) {
   x.e = x.s = kInfinity;
   if (outside) x.overflow |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
   return true;
+}
+
+// A radius rounded outward. Where f64 is under test it may be subnormal itself, in steps of 2^-1074; an operation makes at most
+// four of half a step.
+template <class V>
+double outward(double e) {
+  using Limits = std::numeric_limits<double>;
+  return e * kOutward + (!std::is_same_v<V, double> && e < Limits::min() && e > 0 ? 2 * Limits::denorm_min() : 0);
 }
 
 // The rounding that ends every operation: adds u(|v| + e), and eta or lambda where the result may be subnormal.
@@ -91,22 +107,30 @@ Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
       if (m < a.lambda) x.s += Square(m) * m;
     }
   }
-  x.e = (x.e + step) * kOutward;
-  if (m + x.e > a.max) x.overflow |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
+  x.e = outward<V>(x.e + step);
+  note_overflow(x, a.max);
   return x;
 }
 
-// An overflow on the way makes the result zero in some implementations.
+// An overflow on the way makes the result `limit` in some implementations.
 template <class V>
-void may_vanish(Enclosure<V>& y) {
+void may_become(Enclosure<V>& y, double limit) {
   using Square = typename Enclosure<V>::Square;
-  const double m = y.magnitude();
+  const double m = std::fabs(y.value() - limit);
   y.e = y.e < kInfinity ? y.e + m : m;
   if (!(y.variance() < kInfinity)) {
     y.s = 0;
     for (double& c : y.shared) c = 0;
   }
   y.s += Square(m) * m;
+}
+
+// The same for a bounded function with limits at the infinities that its argument may be.
+template <class V>
+void may_saturate(Enclosure<V>& y, std::uint8_t argument, double at_minus, double at_plus) {
+  if (argument & kPlusInfinity) may_become(y, at_plus);
+  if (argument & kMinusInfinity) may_become(y, at_minus);
+  y.overflow &= kNaN;
 }
 
 template <class V>
@@ -128,7 +152,8 @@ Enclosure<V> function(const Enclosure<V>& x, V value, double derivative, double 
   if (beyond_double(y) || !math::is_finite(value)) return y;
   ulps = std::max(ulps, a.function_ulps);
   using Square = typename Enclosure<V>::Square;
-  y.s = Square(derivative) * derivative * x.s;
+  if (!(y.e < kInfinity)) y.s = kInfinity;  // the argument may be at a pole: the derivative says nothing
+  y.s += Square(derivative) * derivative * x.s;
   for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = derivative * x.shared[k];
   const Square step = ulps * inner_ulp(m, a);
   y.s += step * step / 3;
@@ -137,9 +162,19 @@ Enclosure<V> function(const Enclosure<V>& x, V value, double derivative, double 
     rounding += a.lambda;
     if (m < a.lambda) y.s += Square(m) * m;
   }
-  y.e = (y.e + rounding) * kOutward;
-  if (m + y.e > a.max) y.overflow |= y.v > 0 ? kPlusInfinity : kMinusInfinity;
+  y.e = outward<V>(y.e + rounding);
+  note_overflow(y, a.max);
   return y;
+}
+
+// A sum that was accumulated in a wider format than the inner steps' is rounded to theirs before it is used.
+template <class V>
+Enclosure<V> rounded_sum(const Enclosure<V>& x) {
+  const Arithmetic& a = arithmetic();
+  if (a.inner.digits >= a.sum.digits) return x;
+  if (x.exact() && !x.overflow && representable(x.value(), a.inner) && !(a.flush_to_zero && x.magnitude() < a.lambda))
+    return x;
+  return rounded(x, true);
 }
 
 inline std::uint8_t negated(std::uint8_t o) {
@@ -216,6 +251,7 @@ Enclosure<V> operator*(const Enclosure<V>& a, const Enclosure<V>& b) {
   const double am = a.magnitude(), bm = b.magnitude();
   y.e = am * b.e + bm * a.e + a.e * b.e;
   enclosure_detail::combine(y, a, b.value(), b, a.value());
+  y.s += a.variance() * b.variance();  // all there is where both values are zero
   return enclosure_detail::rounded(y, true);
 }
 
@@ -223,8 +259,12 @@ template <class V>
 Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y;
   y.v = a.v / b.v;
-  y.overflow = a.overflow;
-  if (b.e == 0 && (b.v == 0 || !math::is_finite(b.v))) return y;
+  y.overflow = b.v < 0 ? enclosure_detail::negated(a.overflow) : a.overflow;
+  if (b.e == 0 && (b.v == 0 || !math::is_finite(b.v))) {
+    // Zero, or a number of either sign, by zero.
+    if (b.v == 0 && a.e > 0 && a.magnitude() <= a.e) y.overflow |= kPlusInfinity | kMinusInfinity | kNaN;
+    return y;
+  }
   const double bm = b.magnitude(), q = y.magnitude();
   if (bm <= b.e) {
     y.e = kInfinity;
@@ -236,7 +276,7 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   y.e = (a.e + q * b.e) / (bm - b.e);
   if (a.overflow && b.overflow) y.overflow |= kNaN;
   enclosure_detail::combine(y, a, 1 / b.value(), b, -y.value() / b.value());
-  if (b.overflow) enclosure_detail::may_vanish(y);  // a / infinity = 0
+  if (b.overflow) enclosure_detail::may_become(y, 0);  // a / infinity
   return enclosure_detail::rounded(y, true);
 }
 
@@ -258,10 +298,13 @@ Enclosure<V> sqrt(const Enclosure<V>& x) {
   const double spread = low > 0 ? x.e / (r + std::sqrt(low)) : r + std::sqrt(x.value() + x.e);
   Enclosure<V> y;
   y.v = v;
-  y.overflow = x.overflow;
+  y.overflow = x.overflow & (kPlusInfinity | kNaN);
+  if (low < 0 || x.overflow & kMinusInfinity) y.overflow |= kNaN;
   if (!(r > 0)) {
-    y.e = x.e == 0 ? 0 : spread;
-    return y;
+    if (x.e == 0) return y;
+    y.e = spread;
+    y.s = std::sqrt(x.variance());  // sqrt |error|
+    return enclosure_detail::rounded(y, false);
   }
   y.e = x.e == 0 ? 0 : spread;
   enclosure_detail::combine(y, x, 0.5 / r, Enclosure<V>(), 0);
@@ -276,7 +319,7 @@ Enclosure<V> exp(const Enclosure<V>& x) {
   const double spread = x.e < 1 ? d * std::expm1(x.e) : std::exp(x.value() + x.e) - d;
   auto y = enclosure_detail::function(x, v, d, spread, budget(Function::exp));
   y.overflow &= ~kMinusInfinity;
-  if (x.overflow & kMinusInfinity) enclosure_detail::may_vanish(y);  // exp(-infinity) = 0
+  if (x.overflow & kMinusInfinity) enclosure_detail::may_become(y, 0);
   return y;
 }
 
@@ -285,7 +328,10 @@ Enclosure<V> expm1(const Enclosure<V>& x) {
   const V v = math::expm1(x.v);
   const double d = std::exp(x.value());
   const double spread = x.e < 1 ? d * std::expm1(x.e) : std::exp(x.value() + x.e) - d;
-  return enclosure_detail::function(x, v, d, spread, budget(Function::expm1));
+  auto y = enclosure_detail::function(x, v, d, spread, budget(Function::expm1));
+  y.overflow &= ~kMinusInfinity;
+  if (x.overflow & kMinusInfinity) enclosure_detail::may_become(y, -1);
+  return y;
 }
 
 template <class V>
@@ -293,7 +339,11 @@ Enclosure<V> log(const Enclosure<V>& x) {
   const V v = math::log(x.v);
   const double d = 1 / x.value();
   const double spread = x.value() > x.e ? -std::log1p(-x.e / x.value()) : kInfinity;
-  return enclosure_detail::function(x, v, d, spread, budget(Function::log));
+  auto y = enclosure_detail::function(x, v, d, spread, budget(Function::log));
+  if (x.overflow & kMinusInfinity) y.overflow |= kNaN;
+  y.overflow &= ~kMinusInfinity;
+  if (x.e > 0 && !(x.value() > x.e)) y.overflow |= kMinusInfinity | kNaN;  // of zero or of less
+  return y;
 }
 
 template <class V>
@@ -306,7 +356,7 @@ Enclosure<V> tanh(const Enclosure<V>& x) {
   };
   auto y = enclosure_detail::function(x, v, slope(x.magnitude()), std::min(slope(nearest) * x.e, 2.0),
                                       budget(Function::tanh));
-  y.overflow &= kNaN;
+  enclosure_detail::may_saturate(y, x.overflow, -1, 1);
   return y;
 }
 
@@ -317,7 +367,7 @@ Enclosure<V> erf(const Enclosure<V>& x) {
   const auto slope = [](double t) { return M_2_SQRTPI * std::exp(-t * t); };
   auto y = enclosure_detail::function(x, v, slope(x.magnitude()), std::min(slope(nearest) * x.e, 2.0),
                                       budget(Function::erf));
-  y.overflow &= kNaN;
+  enclosure_detail::may_saturate(y, x.overflow, -1, 1);
   return y;
 }
 
@@ -327,6 +377,12 @@ Enclosure<V> maximum(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y = a.v >= b.v || math::is_nan(a.v) ? a : b;
   if (math::is_nan(b.v)) y = b;
   y.e = std::max(a.e, b.e);
+  // An overflow of either to +infinity wins; to -infinity it takes both.
+  y.overflow = ((a.overflow | b.overflow) & (kPlusInfinity | kNaN)) | (a.overflow & b.overflow & kMinusInfinity);
+  // Next to the kink the other one's error shows (numerics.md, section 1: within 8 deviations).
+  const auto other = a.v >= b.v ? b.variance() : a.variance();
+  const double apart = static_cast<double>(a.v - b.v);
+  if (other > y.variance() && apart * apart < 64 * (a.variance() + b.variance())) y.s += other - y.variance();
   return y;
 }
 

@@ -101,7 +101,7 @@ Enclosure<V> enclose(V value, const DotSums<typename Enclosure<V>::Square>& sums
   Enclosure<V> y;
   y.v = value;
   if (!math::is_finite(value)) return y;
-  if (!a.flush_to_zero && sums_exactly(quantum, sums.magnitudes, a.sum)) return y;
+  if (!a.flush_to_zero && sums_exactly(quantum, sums.magnitudes, a.sum)) return enclosure_detail::rounded_sum(y);
   y.e = (gamma(terms, a.u_sum) * sums.magnitudes + terms * a.eta_sum / 2) * kOutward;
   using Square = typename Enclosure<V>::Square;
   const Square u = a.u_sum, eta = a.eta_sum, lambda = a.lambda_sum;
@@ -111,7 +111,7 @@ Enclosure<V> enclose(V value, const DotSums<typename Enclosure<V>::Square>& sums
     y.s += terms * lambda * lambda;
   }
   y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a.max_sum);
-  return y;
+  return enclosure_detail::rounded_sum(y);
 }
 
 int product_quantum(int row, int column, const double* initial) {
@@ -181,7 +181,7 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
       left.push_back(a[m * s.k + k]);
       right.push_back(b[k * s.n + n]);
     }
-    return Working(sum_in_order(left, right, working_order(), arithmetic().sum));
+    return Working::round(sum_in_order(left, right, working_order(), arithmetic().sum));
   });
 }
 

@@ -68,7 +68,7 @@ template <>
 class Sum<Working> {
  public:
   void add(Working x) { terms_.push_back(x.v); }
-  Working result() const { return sum_in_order(terms_, {}, working_order(), arithmetic().sum); }
+  Working result() const { return Working::round(sum_in_order(terms_, {}, working_order(), arithmetic().sum)); }
 
  private:
   std::vector<double> terms_;
@@ -98,7 +98,8 @@ class Sum<Enclosure<V>> {
     y.v = total_;
     y.overflow = overflow_;
     if (!math::is_finite(total_)) return y;
-    if (exact_ && sums_exactly(quantum_, magnitudes_, a.sum) && !a.flush_to_zero) return y;
+    if (exact_ && sums_exactly(quantum_, magnitudes_, a.sum) && !a.flush_to_zero)
+      return enclosure_detail::rounded_sum(y);
     const double n = static_cast<double>(count_);
     y.e = (radius_ + gamma(std::max(n - 1, 0.0), a.u_sum) * magnitudes_) * kOutward;
     y.s = variance_ + Square(a.u_sum) * a.u_sum / 3 * squares_;
@@ -108,7 +109,7 @@ class Sum<Enclosure<V>> {
       y.s += n * Square(a.lambda_sum) * a.lambda_sum;
     }
     y.overflow = enclosure_detail::added(y.overflow, sum_overflow(y.value(), magnitudes_, y.e, a.max_sum));
-    return y;
+    return enclosure_detail::rounded_sum(y);
   }
 
  private:

@@ -176,12 +176,11 @@ EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, cons
   const Format& storage = profile.storage;
   const double u = storage.unit_roundoff(), eta = storage.eta(), lambda = storage.lambda(),
                largest = storage.max_finite();
-  const double coarsest = std::max(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
   const double finest = std::min(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
   // The centre was computed by the same formula with unit roundoff u(V): its own radius is the radius times u(V) / u.
   const double own = kUnitRoundoff<V> / finest;
-  const bool already_rounded = storage.digits == profile.inner.digits && storage.digits == profile.sum.digits &&
-                               coarsest == u && storage == profile.inner && storage == profile.sum;
+  // Every operation ends with a rounding to the inner format (sums, too: numerics/sum.h).
+  const bool already_rounded = storage == profile.inner && storage.digits <= profile.sum.digits;
   for (std::size_t i = 0; i < n; ++i) {
     const Enclosure<V>& x = values[i];
     const double m = x.magnitude();
@@ -193,6 +192,11 @@ EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, cons
     if (!(x.e < kInfinity) || !(m <= std::numeric_limits<double>::max())) {
       if (m + x.e > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
       result.radius[i] = result.deviation[i] = kInfinity;
+      // n u >= 1 in some sum: the worst case says nothing, the deviation is as good as ever.
+      if (const auto variance = x.variance() + (u * m) * (u * m) / 3; m <= largest && variance < kInfinity) {
+        result.deviation[i] = static_cast<double>(std::sqrt(variance));
+        result.rho[i] = std::max(result.deviation[i] * own, kUnitRoundoff<V> * m);
+      }
       continue;
     }
     using Square = typename Enclosure<V>::Square;
