@@ -132,8 +132,8 @@ Expected<std::map<std::string, TensorType>> infer_types(const Graph& graph,
     for (std::size_t k = 0; k < node.outputs.size() && k < results->size(); ++k)
       if (!node.outputs[k].empty()) types[node.outputs[k]] = (*results)[k];
     // Small integer tensors computed from known ones (shapes, axes) are known too.
-    const bool all_known =
-        !call.input_count() || std::all_of(tensors.begin(), tensors.end(), [](const Tensor* t) { return t; });
+    bool all_known = true;  // absent inputs are
+    for (std::size_t k = 0; k < tensors.size(); ++k) all_known = all_known && (tensors[k] || node.inputs[k].empty());
     const bool shape_only = node.op == "Shape" && call.has_shape(0);
     if (results->empty() || !(*results)[0].shape || element_count(*(*results)[0].shape) > 64) continue;
     if (all_known) {
