@@ -8,6 +8,17 @@
 
 namespace opdiff {
 
+namespace {
+
+double median(std::vector<double> z) {
+  if (z.empty()) return 0;
+  const auto middle = z.begin() + static_cast<std::ptrdiff_t>(z.size() / 2);
+  std::nth_element(z.begin(), middle, z.end());
+  return *middle;
+}
+
+}  // namespace
+
 AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                            const Tensor& expected)
     : op_(op), call_(call), output_(output), got_(got), y_(got.to_doubles()), max_limit_(max_limit(got.size())) {
@@ -60,7 +71,7 @@ AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) co
   // A worst case that says nothing (n u >= 1) leaves the deviation to judge; where that is infinite too, nothing is
   // known.
   if (!(radius < kInfinity))
-    return {std::isfinite(spread) && spread > 0 ? Fit::possible : Fit::unproven, std::isfinite(z) ? z : 0};
+    return {std::isfinite(spread) && spread > 0 ? Fit::deviation : Fit::unproven, std::isfinite(z) ? z : 0};
   return {std::fabs(off) <= radius ? Fit::possible : Fit::impossible, z};
 }
 
@@ -71,7 +82,7 @@ Plausibility AttemptState::score(const std::vector<double>& z) const {
 }
 
 bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
-                           const std::string& explanation) {
+                           const std::string& explanation, bool radius_proves) {
   const std::size_t n = y_.size();
   std::vector<double> fresh(n, 0);
   std::vector<char> fits(n, 0);
@@ -81,7 +92,11 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
     for (std::size_t i = 0; i < n; ++i) error_[i] = (y_[i] - e.centre[i]) - (e.low.empty() ? 0 : e.low[i]);
   }
   for (std::size_t i = 0; i < n; ++i) {
-    const Look l = look(e, i);
+    Look l = look(e, i);
+    // Without a proof, only honest rounding gets the benefit of the doubt: a wider yardstick that says nothing must not excuse
+    // what a narrower one refuted.
+    const bool proves = radius_proves && (l.fit == Fit::possible || rung <= Rung::rounding);
+    if (!proves && (l.fit == Fit::unproven || std::fabs(l.z) > max_limit_)) l = {Fit::impossible, kInfinity};
     // Section 8: the oracle's own error must be small beside the yardstick, or its word is no proof.
     const bool blurred = e.rho[i] * 8 > e.deviation[i] && e.deviation[i] > 0 && error_[i] != 0;
     if (l.fit == Fit::unproven || (blurred && l.fit == Fit::possible)) unproven_[i] = 1;
@@ -104,6 +119,7 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
   }
   if (rung == Rung::rounding) {
     rounding_radius_ = e.radius;
+    rounding_deviation_ = e.deviation;
     rounding_z_.clear();
     for (std::size_t i = 0; i < n; ++i)
       if (counted_[i]) rounding_z_.push_back(std::fabs(fresh[i]));
@@ -152,18 +168,43 @@ bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts,
   return true;
 }
 
-double AttemptState::rounding_median() const {
-  std::vector<double> z = rounding_z_;
-  if (z.empty()) return 0;
-  const auto middle = z.begin() + static_cast<std::ptrdiff_t>(z.size() / 2);
-  std::nth_element(z.begin(), middle, z.end());
-  return *middle;
+double AttemptState::rounding_median() const { return median(rounding_z_); }
+
+AttemptState::Medians AttemptState::medians_in(const EnclosedTensor& e) const {
+  std::vector<double> errors, deviations;
+  for (std::size_t i = 0; i < rounding_deviation_.size(); ++i) {
+    if (!(e.deviation[i] > 0 && rounding_deviation_[i] > 0) || !std::isfinite(error_[i])) continue;
+    errors.push_back(std::fabs(error_[i]) / e.deviation[i]);
+    deviations.push_back(rounding_deviation_[i] / e.deviation[i]);
+  }
+  return {median(std::move(errors)), median(std::move(deviations))};
+}
+
+double AttemptState::share_explained(const EnclosedTensor& e) const {
+  std::int64_t explained = 0;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    const Look l = look(e, i);
+    explained += l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
+  }
+  return y_.empty() ? 1 : static_cast<double>(explained) / static_cast<double>(y_.size());
 }
 
 void AttemptState::settle(Rung rung, const std::string& explanation) {
   for (std::size_t i = 0; i < y_.size(); ++i)
     if (!passed_[i] || std::fabs(z_[i]) > kLeastRmsLimit) rung_[i] = rung;
   finish(rung, explanation);
+}
+
+double AttemptState::share_too_good(const EnclosedTensor& e) const {
+  // Correct rounding has a chance of at most 1 / (4 sqrt(2 pi) 0.5) = 0.2 there, for errors of half the deviation.
+  constexpr double kManyUlps = 4;
+  std::int64_t spread = 0, good = 0;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    if (!(e.deviation[i] > kManyUlps * ulp(e.centre[i], format_of(got_.dtype())))) continue;
+    ++spread;
+    good += correctly_rounded_[i];
+  }
+  return spread > 0 ? static_cast<double>(good) / static_cast<double>(spread) : 0;
 }
 
 std::vector<std::int64_t> AttemptState::standing_out() const {

@@ -16,7 +16,9 @@ class AttemptState {
 
   // Tries a yardstick: elements that it explains and no earlier one did go on `rung`. True when the whole tensor is
   // then possible and plausible; `profile` and `explanation` are then the verdict's.
-  bool explain(Rung rung, const EnclosedTensor& yardstick, const std::string& profile, const std::string& explanation);
+  // `radius_proves` is false where the radius is too wide to say anything alone: |z| must be within its limit, too.
+  bool explain(Rung rung, const EnclosedTensor& yardstick, const std::string& profile, const std::string& explanation,
+               bool radius_proves = true);
   // Elements that no yardstick explained and that `accepts` names; true when nothing else is left.
   bool accept_remaining(Rung rung, const std::vector<bool>& accepts, const std::string& explanation);
   // Puts the tensor on `rung` as it stands (an order of summation explained what is left).
@@ -25,6 +27,16 @@ class AttemptState {
   // Median |z| under the last `rounding` yardstick over elements with a deviation: does the tensor as a whole stand
   // out?
   double rounding_median() const;
+  // Of the elements whose honest results under `yardstick` are spread over many numbers of the storage format: the share that is
+  // correctly rounded all the same. 0 where there are none.
+  double share_too_good(const EnclosedTensor& yardstick) const;
+  // The share of elements that `yardstick` explains by itself.
+  double share_explained(const EnclosedTensor& yardstick) const;
+  // Medians, in deviations of `yardstick`, of the errors and of the deviations of honest rounding (elements that have both).
+  struct Medians {
+    double error = 0, rounding = 0;
+  };
+  Medians medians_in(const EnclosedTensor& yardstick) const;
   // Flat indices of elements that are possible but stand out, worst first; empty when something is impossible.
   std::vector<std::int64_t> standing_out() const;
   const std::vector<double>& error() const { return error_; }
@@ -36,7 +48,8 @@ class AttemptState {
   Verdict verdict();
 
  private:
-  enum class Fit : char { impossible, possible, unproven };
+  // deviation: the worst case is infinite and says nothing, the deviation is not. unproven: neither says anything.
+  enum class Fit : char { impossible, possible, deviation, unproven };
   struct Look {
     Fit fit;
     double z;
@@ -63,7 +76,7 @@ class AttemptState {
   std::string profile_;
   Plausibility last_;
   Verdict verdict_;
-  std::vector<double> rounding_radius_, rounding_z_;
+  std::vector<double> rounding_radius_, rounding_deviation_, rounding_z_;
 };
 
 }  // namespace opdiff

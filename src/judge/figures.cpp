@@ -16,7 +16,8 @@ constexpr double kSuspectMax = 10;
 
 ClassicFigures classic_figures(std::span<const double> got, std::span<const double> centre, const Format& format) {
   ClassicFigures f;
-  double squares = 0, gg = 0, cc = 0, gc = 0, largest = 0, relative_sum = 0, absolute_sum = 0;
+  long double squares = 0, gg = 0, cc = 0, gc = 0;  // squares of f64 numbers leave double's range
+  double largest = 0, relative_sum = 0, absolute_sum = 0;
   std::int64_t n = 0, nonzero = 0, beyond3 = 0, beyond4 = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     if (!std::isfinite(got[i]) || !std::isfinite(centre[i])) continue;
@@ -24,10 +25,11 @@ ClassicFigures classic_figures(std::span<const double> got, std::span<const doub
     const double error = std::fabs(got[i] - centre[i]), size = std::fabs(centre[i]);
     absolute_sum += error;
     f.max_absolute = std::max(f.max_absolute, error);
-    squares += error * error;
-    gg += got[i] * got[i];
-    cc += centre[i] * centre[i];
-    gc += got[i] * centre[i];
+    const long double e = error, g = got[i], c = centre[i];
+    squares += e * e;
+    gg += g * g;
+    cc += c * c;
+    gc += g * c;
     largest = std::max(largest, size);
     if (error > 0) f.max_ulp = std::max(f.max_ulp, error / ulp(centre[i], format));
     if (size == 0) continue;
@@ -41,9 +43,9 @@ ClassicFigures classic_figures(std::span<const double> got, std::span<const doub
   if (n == 0) return f;
   const auto count = static_cast<double>(n);
   f.mean_absolute = absolute_sum / count;
-  f.rmse = std::sqrt(squares / count);
+  f.rmse = static_cast<double>(std::sqrt(squares / count));
   f.psnr = f.rmse > 0 && largest > 0 ? 20 * std::log10(largest / f.rmse) : HUGE_VAL;
-  f.cosine = gg > 0 && cc > 0 ? gc / std::sqrt(gg) / std::sqrt(cc) : (gg == cc ? 1 : 0);
+  f.cosine = gg > 0 && cc > 0 ? static_cast<double>(gc / std::sqrt(gg) / std::sqrt(cc)) : (gg == cc ? 1 : 0);
   if (nonzero > 0) {
     f.mean_relative = relative_sum / static_cast<double>(nonzero);
     f.share_beyond_1e3 = static_cast<double>(beyond3) / static_cast<double>(nonzero);

@@ -102,14 +102,19 @@ bool Ladder::try_rounding(Attempt& attempt) {
 
 bool Ladder::try_algorithms(Attempt& attempt) {
   const auto k = static_cast<std::size_t>(attempt.output());
-  if (attempt.rounding_median() < kAlgorithmMedian) return false;
-  if (op_.algorithms)
-    for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
-      for (const Profile& profile : profiles_)
-        if (attempt.explain(Rung::algorithm,
-                            yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k],
-                            profile.name, algorithm.name))
-          return true;
+  if (!op_.algorithms) return false;
+  // In deviations of the algorithm, because its errors vary with the place in the tile: half of F(4,3)'s may look honest.
+  const auto errs_everywhere = [&](const EnclosedTensor& e) {
+    if (attempt.rounding_median() >= kAlgorithmMedian) return true;
+    const AttemptState::Medians m = attempt.medians_in(e);
+    return m.error > 0 && m.error >= kAlgorithmMedian * m.rounding;
+  };
+  for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
+    for (const Profile& profile : profiles_) {
+      const EnclosedTensor& e =
+          yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k];
+      if (errs_everywhere(e) && attempt.explain(Rung::algorithm, e, profile.name, algorithm.name)) return true;
+    }
   return false;
 }
 
@@ -175,10 +180,20 @@ bool Ladder::try_precision(Attempt& attempt) {
                                            {kBF16, Rounding::nearest_even, "bf16 operands"},
                                            {kF32, Rounding::nearest_even, "f32 operands"}};
   const Profile& profile = profiles_.front();
-  for (const Operands& o : kOperands)
-    if (o.format.digits < digits &&
-        attempt.explain(Rung::precision, narrowed(profile, o.format, o.rounding)[k], profile.name, o.name))
-      return true;
+  // Operands are narrowed for the whole tensor: a single NaN among accurate numbers is no f16 that overflowed.
+  constexpr double kMost = 0.5;
+  for (const Operands& o : kOperands) {
+    if (o.format.digits >= digits) continue;
+    const EnclosedTensor& e = narrowed(profile, o.format, o.rounding)[k];
+    if (attempt.share_explained(e) > kMost && attempt.explain(Rung::precision, e, profile.name, o.name)) return true;
+  }
+  // A narrow accumulation errs nearly everywhere: it explains no single wrong element among correctly rounded ones. Of its radius
+  // little is left after a hundred terms in bf16 (zeros are possible then): both yardsticks must hold for every element.
+  constexpr double kTooGood = 0.5;
+  const auto accumulates = [&](const Profile& narrow) {
+    const EnclosedTensor& e = rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k];
+    return attempt.share_too_good(e) <= kTooGood && attempt.explain(Rung::precision, e, narrow.name, narrow.name, false);
+  };
   const std::vector<double> got = attempt.got().to_doubles();
   for (const Format& format : {kF32, kF16, kBF16}) {
     if (format.digits >= std::min(digits, profile.sum.digits)) continue;
@@ -187,18 +202,14 @@ bool Ladder::try_precision(Attempt& attempt) {
     Profile narrow = profile;
     narrow.sum = narrow.inner = format;
     narrow.name = fmt::format("{} accumulation", format.name);
-    if (attempt.explain(Rung::precision, rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k], narrow.name,
-                        narrow.name))
-      return true;
+    if (accumulates(narrow)) return true;
   }
   // 16-bit storage whose sums run in storage, too.
   if (digits < 24) {
     Profile narrow = profiles_.back();
     narrow.sum = narrow.storage;
     narrow.name = fmt::format("{} accumulation", narrow.storage.name);
-    if (attempt.explain(Rung::precision, rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k], narrow.name,
-                        narrow.name))
-      return true;
+    if (accumulates(narrow)) return true;
   }
   return false;
 }

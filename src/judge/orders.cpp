@@ -129,13 +129,14 @@ OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, int 
       for (const bool bias_first : {false, true}) {
         if (bias_first && (!r.has_bias || r.factor != 1)) continue;
         const double emulated = emulate(r, order, bias_first, format) - exact;
+        if (!std::isfinite(emulated)) continue;  // an order that overflows explains no number
         largest = std::max(largest, std::fabs(emulated));
         if (std::fabs(emulated - off) < nearest) {
           nearest = std::fabs(emulated - off);
           name = &order.name;
         }
       }
-    if (!(std::fabs(off) <= 2 * largest)) return result;
+    if (!name || !(std::fabs(off) <= 2 * largest)) return result;
     ++closest[*name];
     if (std::fabs(off) > kPairwiseDeviations * pairwise_deviation(r, format.unit_roundoff())) result.warn = true;
   }

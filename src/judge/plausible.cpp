@@ -125,7 +125,7 @@ Plausibility judge_scores(const Scores& s) {
         }
     for (std::int64_t k = 0; k < extent; ++k) {
       const Slice& slice = slices[static_cast<std::size_t>(k)];
-      if (slice.count == 0) continue;
+      if (slice.count <= 1) continue;  // one element has a limit of its own
       const double rms = std::sqrt(slice.squares / static_cast<double>(slice.count));
       if (rms <= kLeastRmsLimit || rms <= rms_limit(slice.count, looks)) continue;
       elements.clear();
