@@ -239,8 +239,9 @@ class Planter {
 };
 
 // Changes that no honest arithmetic makes, for operators without a deviation too.
+// `deviation`: of each element, empty where nothing is rounded.
 void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, const Call& call, const Tensor& right,
-                 Rng& rng, int index) {
+                 const std::vector<double>& deviation, Rng& rng, int index) {
   if (right.size() == 0) return;
   const std::int64_t at = rng.integer(0, right.size() - 1);
   if (op.unspecified)
@@ -253,7 +254,9 @@ void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, con
       std::vector<double> y = right.to_doubles();
       y[static_cast<std::size_t>(at)] = std::nan("");
       planter.gross(judge, call, Tensor::from_doubles(right.dtype(), right.shape(), y), "NaN for a number", index);
-      if (std::fabs(value) > 1e-3 && std::isfinite(value)) {
+      // A number that rounding may turn over has no wrong sign.
+      const double noise = deviation.empty() ? 0 : deviation[static_cast<std::size_t>(at)];
+      if (std::fabs(value) > std::max(1e-3, 100 * noise) && std::isfinite(value)) {
         y[static_cast<std::size_t>(at)] = -value;
         planter.gross(judge, call, Tensor::from_doubles(right.dtype(), right.shape(), y), "wrong sign", index);
       }
@@ -277,13 +280,13 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
     Rng rng(seed, "fault " + std::string(op.name), static_cast<std::uint64_t>(index));
     const bool computes = op.kernels.working && is_float(call.dtype(0));
     if (!computes) {
-      plant_gross(op, planter, judge, call, values(op, call)[0], rng, index);
+      plant_gross(op, planter, judge, call, values(op, call)[0], {}, rng, index);
       continue;
     }
     const Tensor honest = compute(op, call, draw_arithmetic(op, dtype, rng))[0];
     const EnclosedTensor e = widest(op, call, dtype);
     const bool overflows = std::any_of(e.overflow.begin(), e.overflow.end(), [](auto o) { return o != 0; });
-    if (!overflows) plant_gross(op, planter, judge, call, honest, rng, index);
+    if (!overflows) plant_gross(op, planter, judge, call, honest, e.deviation, rng, index);
     // Exact sums: the next number is impossible.
     for (std::size_t i = 0; i < e.centre.size(); ++i)
       if (e.radius[i] == 0 && std::isfinite(e.centre[i]) && e.centre[i] != 0 && !e.overflow[i]) {
