@@ -75,10 +75,10 @@ AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) co
   return {std::fabs(off) <= radius ? Fit::possible : Fit::impossible, z};
 }
 
-Plausibility AttemptState::score(const std::vector<double>& z) const {
+Plausibility AttemptState::score(const std::vector<double>& z, Scoring scoring) const {
   Scores scores{got_.shape(), z, counted_, centre_, y_, std::nullopt};
   if (op_.group_axes) scores.group_axes = op_.group_axes(call_, output_);
-  return judge_scores(scores);
+  return judge_scores(scores, scoring);
 }
 
 bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
@@ -127,13 +127,11 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
   if (first_ || rung <= Rung::rounding) note_worst(e);
   first_ = false;
   profile_ = profile;
-  if (!all_passed) {
-    last_ = score(z_);
-    return false;
-  }
-  last_ = score(z_);
+  scored_ = all_passed;
+  if (!all_passed) return false;
+  last_ = score(z_, Scoring::first_failure);
   if (!last_.plausible && all_fit) {
-    const Plausibility other = score(fresh);
+    const Plausibility other = score(fresh, Scoring::first_failure);
     if (other.plausible) {
       z_ = fresh;
       for (std::size_t i = 0; i < n; ++i)
@@ -141,6 +139,7 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
       last_ = other;
     }
   }
+  scored_ = last_.plausible;
   if (!last_.plausible) return false;
   Rung worst = Rung::exact;
   for (const Rung r : rung_) worst = std::max(worst, r);
@@ -155,9 +154,10 @@ bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts,
   std::vector<double> z = z_;
   for (std::size_t i = 0; i < y_.size(); ++i)
     if (!passed_[i]) z[i] = 0;
-  const Plausibility p = score(z);
+  const Plausibility p = score(z, Scoring::first_failure);
   if (!p.plausible) return false;
   last_ = p;
+  scored_ = true;
   for (std::size_t i = 0; i < y_.size(); ++i) {
     if (passed_[i]) continue;
     passed_[i] = 1;
@@ -248,6 +248,7 @@ void AttemptState::finish(Rung rung, const std::string& explanation) {
 
 Verdict AttemptState::verdict() {
   Verdict& v = verdict_;
+  if (!scored_) last_ = score(z_, Scoring::full);
   if (!done_) {
     const bool impossible = std::find(possible_.begin(), possible_.end(), char{0}) != possible_.end();
     v.rung = impossible ? Rung::defect : Rung::unlikely;

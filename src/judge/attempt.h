@@ -55,7 +55,7 @@ class AttemptState {
     double z;
   };
   Look look(const EnclosedTensor& yardstick, std::size_t i) const;
-  Plausibility score(const std::vector<double>& z) const;
+  Plausibility score(const std::vector<double>& z, Scoring scoring) const;
   void finish(Rung rung, const std::string& explanation);
   void note_worst(const EnclosedTensor& yardstick);
 
@@ -75,6 +75,7 @@ class AttemptState {
   bool done_ = false, first_ = true;
   std::string profile_;
   Plausibility last_;
+  bool scored_ = true;  // last_ holds the full figures of z_
   Verdict verdict_;
   std::vector<double> rounding_radius_, rounding_deviation_, rounding_z_;
 };

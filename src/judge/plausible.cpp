@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 
 #include "numerics/statistics.h"
 
@@ -25,12 +26,34 @@ std::int64_t group_of(std::int64_t index, const Shape& shape, const Shape& strid
   return group;
 }
 
+// A set of 64-bit keys that never grows: the tensors have millions of elements and are scored again for every rung.
+class Seen {
+ public:
+  explicit Seen(std::size_t count) : slots_(std::bit_ceil(2 * count + 1), 0) {}
+  // False when it was in it.
+  bool insert(std::uint64_t key) {
+    if (key == 0) return !std::exchange(zero_, true);
+    const std::size_t mask = slots_.size() - 1;
+    for (std::size_t at = (key * 0x9E3779B97F4A7C15u >> 20) & mask;; at = (at + 1) & mask) {
+      if (slots_[at] == key) return false;
+      if (slots_[at] == 0) {
+        slots_[at] = key;
+        return true;
+      }
+    }
+  }
+
+ private:
+  std::vector<std::uint64_t> slots_;  // 0: free
+  bool zero_ = false;
+};
+
 Independent independent_scores(const Scores& s, const Shape& strides, std::span<const std::int64_t> elements) {
   struct Group {
     double squares = 0;
     std::int64_t count = 0;
   };
-  std::unordered_map<std::uint64_t, char> seen;
+  Seen seen(elements.size());
   std::unordered_map<std::int64_t, Group> groups;
   double squares = 0;
   std::int64_t count = 0;
@@ -38,7 +61,7 @@ Independent independent_scores(const Scores& s, const Shape& strides, std::span<
     const auto k = static_cast<std::size_t>(i);
     const std::uint64_t pair = std::bit_cast<std::uint64_t>(s.centre[k]) * 0x9E3779B97F4A7C15u ^
                                std::rotl(std::bit_cast<std::uint64_t>(s.got[k]), 31) * 0xD1342543DE82EF95u;
-    if (!seen.emplace(pair, 1).second) continue;
+    if (!seen.insert(pair)) continue;
     squares += s.z[k] * s.z[k];
     ++count;
     if (s.group_axes) {
@@ -69,7 +92,7 @@ double rms_limit(std::int64_t count, double looks) {
   return std::max(kLeastRmsLimit, kHonestRms * rms_quantile(std::max<std::int64_t>(count, 1), kOdds / looks));
 }
 
-Plausibility judge_scores(const Scores& s) {
+Plausibility judge_scores(const Scores& s, Scoring scoring) {
   Plausibility p;
   const Shape strides = strides_of(s.shape);
   double sum = 0, squares = 0;
@@ -92,6 +115,7 @@ Plausibility judge_scores(const Scores& s) {
     p.plausible = false;
     p.odds = std::min(p.odds, std::min(1.0, normal_tail(p.max) * static_cast<double>(count)));
   }
+  if (scoring == Scoring::first_failure && !p.plausible) return p;
   // The limit falls with the number of independent scores: whoever passes with all elements counted passes.
   const auto look = [&](const std::vector<std::int64_t>& elements) {
     const Independent scores = independent_scores(s, strides, elements);
@@ -111,6 +135,7 @@ Plausibility judge_scores(const Scores& s) {
       if (s.counts[i]) elements.push_back(static_cast<std::int64_t>(i));
     look(elements);
   }
+  if (scoring == Scoring::first_failure && !p.plausible) return p;
   for (std::size_t axis = 0; axis < s.shape.size(); ++axis) {
     const std::int64_t extent = s.shape[axis];
     if (extent <= 1) continue;
@@ -129,9 +154,11 @@ Plausibility judge_scores(const Scores& s) {
       const double rms = std::sqrt(slice.squares / static_cast<double>(slice.count));
       if (rms <= kLeastRmsLimit || rms <= rms_limit(slice.count, looks)) continue;
       elements.clear();
-      for (std::int64_t i = 0; i < n; ++i)
-        if (i / strides[axis] % extent == k && s.counts[static_cast<std::size_t>(i)]) elements.push_back(i);
+      for (std::int64_t start = k * strides[axis]; start < n; start += strides[axis] * extent)
+        for (std::int64_t i = start; i < start + strides[axis]; ++i)
+          if (s.counts[static_cast<std::size_t>(i)]) elements.push_back(i);
       look(elements);
+      if (scoring == Scoring::first_failure && !p.plausible) return p;
     }
   }
   return p;

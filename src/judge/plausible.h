@@ -44,6 +44,9 @@ struct Scores {
   std::optional<std::vector<int>> group_axes;
 };
 
-Plausibility judge_scores(const Scores& scores);
+// first_failure: of scores that are implausible only that is said, and `odds`, `rms` and the limits may be another
+// figure's than the worst's. Slices of millions of elements cost more than the rest of a rung.
+enum class Scoring { full, first_failure };
+Plausibility judge_scores(const Scores& scores, Scoring scoring = Scoring::full);
 
 }  // namespace opdiff

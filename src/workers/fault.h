@@ -17,13 +17,15 @@ namespace opdiff {
 
 struct Fault;
 
-// Where a fault acts: on the graph that is sent, on what comes back, or on the worker's process.
-enum class FaultPlace { graph, result, process };
+// Where a fault acts: on the graph that is sent, on that and on a tensor that it takes with each run (fed), on what comes
+// back, or on the worker's process.
+enum class FaultPlace { graph, fed, result, process };
 
 struct FaultKind {
   const char* name;
   FaultPlace place;
-  // Of FaultPlace::graph: edits the node at `position`. The error says why the fault does not fit it.
+  // Of FaultPlace::graph and fed: edits the node at `position`. The error says why the fault does not fit it. The
+  // tensor that a fed one takes is the last of the graph's inputs after it.
   Expected<void> (*edit)(GraphEdit&, Graph&, std::size_t position, const Fault&);
   const char* what;  // for people
 };
@@ -46,6 +48,18 @@ Expected<Fault> parse_fault(const BackendSpec& spec);
 std::vector<std::size_t> matches(const Graph& graph, const Fault& fault);
 // Tensors that depend on the outputs of `seeds`, those included.
 std::set<std::string> reached(const Graph& graph, const std::vector<std::size_t>& seeds);
+
+// A fault of FaultPlace::fed at the node at `position` of `graph`.
+class FedFault {
+ public:
+  FedFault(const Graph& graph, std::size_t position);
+  // The tensor that it takes when the graph is run on `inputs`: fault.size deviations (numerics.md, section 1; the
+  // largest over the admissible formulas) of each element of the node's first output, or of one.
+  Expected<Tensor> tensor(const TensorMap& inputs, const Fault& fault) const;
+
+ private:
+  Graph computation_;  // the node, last, and all it is computed from
+};
 
 // The whole text as a number, or nothing.
 template <class T>

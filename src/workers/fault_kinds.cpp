@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/evaluate.h"
 #include "workers/fault.h"
 
 namespace opdiff {
@@ -35,6 +36,14 @@ Expected<void> negate(GraphEdit& edit, Graph& graph, std::size_t position, const
 Expected<void> element(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
                             {{}, fault.index.value_or(0), 1});
+}
+Expected<void> deviations(GraphEdit& edit, Graph& graph, std::size_t position, const Fault&) {
+  const Node& node = graph.nodes[position];
+  if (!has_reference(node, graph.opset(node.domain))) return make_error("it has no reference to take deviations from");
+  const std::string output = first_output(node);
+  if (!is_float(edit.dtype_of(output))) return make_error("it gives no floating-point numbers");
+  edit.add_fed_tensor(position, output);
+  return {};
 }
 Expected<void> not_a_number(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   return edit.change_output(position, first_output(graph.nodes[position]),
@@ -169,6 +178,8 @@ constexpr FaultKind kKinds[] = {
     {"negate", FaultPlace::graph, negate, "output times -1"},
     {"element", FaultPlace::graph, element,
      "one element, flat `index` (default 0; negative from the end), plus size, or times 1 + relative"},
+    {"deviations", FaultPlace::fed, deviations,
+     "output plus size (default 4) times its own deviation; with `index`, this element only"},
     {"nan", FaultPlace::graph, not_a_number, "one element, flat `index`, is NaN"},
     {"row", FaultPlace::graph, row,
      "`count` slices from `index` on along `axis` (default 0) plus size, or times 1 + relative"},

@@ -28,7 +28,8 @@ class FaultyBackend : public Backend {
   Outcome prepare(const Graph& graph, const PrepareOptions& options, int* handle) override {
     const auto found = matches(graph, fault_);
     Graph edited = graph;
-    if (fault_.kind->place == FaultPlace::graph) {
+    std::vector<Fed> fed;
+    if (fault_.kind->edit != nullptr) {
       std::vector<std::string> ids;
       for (const auto position : found) ids.push_back(graph.nodes[position].id);
       GraphEdit edit(edited);
@@ -38,6 +39,9 @@ class FaultyBackend : public Backend {
           return Outcome::failure(OutcomeKind::error, fmt::format("faulty: fault '{}' does not fit node '{}': {}",
                                                                   fault_.kind->name, id, done.error().message));
         }
+        if (fault_.kind->place == FaultPlace::fed) {
+          fed.push_back({id, edited.inputs.back().name, FedFault(graph, found[fed.size()])});
+        }
       }
     }
     Outcome outcome = base_->prepare(edited, options, handle);
@@ -45,6 +49,7 @@ class FaultyBackend : public Backend {
       auto& prepared = prepared_[*handle];
       prepared.present = !found.empty();
       prepared.touched = reached(graph, found);
+      prepared.fed = std::move(fed);
     }
     return outcome;
   }
@@ -56,7 +61,16 @@ class FaultyBackend : public Backend {
       const bool hang = std::string_view(fault_.kind->name) == "hang";
       if (worker && worker->pid() > 0) ::kill(worker->pid(), hang ? SIGSTOP : SIGSEGV);
     }
-    Outcome outcome = base_->run(handle, inputs, repeat);
+    TensorMap all = inputs;
+    for (const Fed& fed : prepared.fed) {
+      auto tensor = fed.fault.tensor(inputs, fault_);
+      if (!tensor) {
+        return Outcome::failure(OutcomeKind::error, fmt::format("faulty: fault '{}' does not fit node '{}': {}",
+                                                                fault_.kind->name, fed.node, tensor.error().message));
+      }
+      all[fed.name] = *std::move(tensor);
+    }
+    Outcome outcome = base_->run(handle, all, repeat);
     hide_added_nodes(outcome);
     if (outcome.ok() && fault_.kind->place == FaultPlace::result) spoil(prepared, outcome.outputs);
     return outcome;
@@ -68,9 +82,15 @@ class FaultyBackend : public Backend {
   }
 
  private:
+  struct Fed {
+    std::string node;
+    std::string name;  // of the tensor
+    FedFault fault;
+  };
   struct Prepared {
     bool present = false;
     std::set<std::string> touched;
+    std::vector<Fed> fed;
     TensorMap previous;
   };
 

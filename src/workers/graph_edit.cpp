@@ -167,6 +167,24 @@ Expected<void> GraphEdit::change_output(std::size_t position, const std::string&
   return {};
 }
 
+void GraphEdit::add_fed_tensor(std::size_t position, const std::string& name) {
+  ValueInfo input;
+  input.name = fresh(name);
+  input.dtype = dtype_of(name);
+  for (const auto* list : {&graph_.outputs, &graph_.values}) {
+    for (const auto& value : *list) {
+      if (value.name == name) input.shape = value.shape;
+    }
+  }
+  const std::string before = fresh(name);
+  std::vector<Node> nodes;
+  add(nodes, graph_.nodes[position].id, "Add", {before, input.name}, {}, name);
+  auto& outputs = graph_.nodes[position].outputs;
+  std::replace(outputs.begin(), outputs.end(), name, before);
+  insert(position + 1, std::move(nodes));
+  graph_.inputs.push_back(std::move(input));
+}
+
 Expected<void> GraphEdit::change_input(std::size_t position, std::size_t input, const Change& change,
                                        const Region& region) {
   const std::string stem = graph_.nodes[position].id, name = graph_.nodes[position].inputs[input];

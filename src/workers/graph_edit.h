@@ -41,6 +41,8 @@ class GraphEdit {
   Expected<void> change_output(std::size_t position, const std::string& name, const Change& change);
   Expected<void> change_output(std::size_t position, const std::string& name, const Change& change,
                                const Region& region);
+  // The graph takes one more input, of output `name`'s type and shape, that is added to the output.
+  void add_fed_tensor(std::size_t position, const std::string& name);
   // The node reads a changed copy of its input; nobody else does.
   Expected<void> change_input(std::size_t position, std::size_t input, const Change& change, const Region& region);
   // The node reads input rounded to `dtype` and back.

@@ -1,0 +1,63 @@
+#!/usr/bin/env python3
+"""Every defect of tests/cases is found, blamed on the right nodes, stage and pass; releases without it are clean."""
+
+import sys
+import tomllib
+
+from support import CLEAN, DEFECT, ROOT, Tally, compare, require
+
+
+def passes_of(known: dict) -> tuple[set[str], set[str]]:
+    """The passes that make the fault, and all whose absence is known to repair it."""
+    makers = set(filter(None, known["pass"].split("+")))
+    repairing = {spec.partition("disable=")[2] for spec in known["healthy"]} - {""}
+    return makers, makers | repairing
+
+
+def faults_of_affected(run, known: dict, nodes: list[str]) -> list[str]:
+    faults = run.leftovers()
+    if run.status != DEFECT or run.result is None or run.result["status"] != "defect":
+        return faults + [run.describe()]
+    blamed = {node for culprit in run.result["culprits"] for node in culprit["nodes"]}
+    if not blamed or not blamed <= set(nodes):
+        faults.append(f"blamed {sorted(blamed)}, culprits are {nodes}")
+    makers, repairing = passes_of(known)
+    for culprit in run.result["culprits"]:
+        if culprit["stage"] != known["stage"]:
+            faults.append(f"stage {culprit['stage']}, not {known['stage']}")
+        named = set(filter(None, culprit["pass"].replace("|", "+").split("+")))
+        if bool(named & makers) != bool(makers) or not named <= repairing:
+            faults.append(f"pass {culprit['pass']!r}, not {known['pass']!r}")
+        for proof in ("necessary", "sufficient", "placebo"):
+            if not culprit[proof]["holds"]:
+                faults.append(f"{proof} does not hold: {culprit[proof]}")
+    return faults
+
+
+def main() -> int:
+    tally = Tally("defects of released frameworks")
+    cases = sorted(ROOT.glob("tests/cases/*/case.toml"))
+    known_of = {path.parent: tomllib.loads(path.read_text()) for path in cases}
+    for known in known_of.values():
+        for spec in (known["backend"], *known["healthy"]):
+            require(spec.partition(":")[0])
+    for folder, known in known_of.items():
+        for model, inputs, nodes in (
+            ("model", "input", known["culprit_nodes"]),
+            ("embedded", "embedded_input", known["embedded_culprit_nodes"]),
+        ):
+            files = [folder / f"{model}.onnx", "--inputs", folder / f"{inputs}.npz", "--backends"]
+            with compare(*files, known["backend"]) as run:
+                tally.case(f"{known['id']} {model} on {known['backend']}", faults_of_affected(run, known, nodes))
+            for spec in known["healthy"]:
+                with compare(*files, spec) as run:
+                    clean = run.status == CLEAN and run.result and run.result["status"] == "clean"
+                    tally.case(
+                        f"{known['id']} {model} on {spec}: clean",
+                        run.leftovers() + ([] if clean else [run.describe()]),
+                    )
+    return tally.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
