@@ -132,13 +132,16 @@ def compare(*arguments, timeout: float = 900, environment=None):
         yield run.finish(timeout)
 
 
+def is_there(spec: str) -> bool:
+    name, _, version = spec.partition("@")
+    done = subprocess.run([OPDIFF, "backend", "list", name], capture_output=True, text=True, check=False)
+    return any(line.startswith(f"  {name}@{version}") for line in done.stdout.splitlines())
+
+
 def require(*specs: str) -> None:
-    """Ends the test as skipped where a backend is not set up; with an explicit OPDIFF_REQUIRE=1, as failed."""
-    for spec in specs:
-        name, _, version = spec.partition("@")
-        done = subprocess.run([OPDIFF, "backend", "list", name], capture_output=True, text=True, check=False)
-        wanted = f"  {name}@{version}"
-        if done.returncode != 0 or not any(line.startswith(wanted) for line in done.stdout.splitlines()):
+    """Ends the test as skipped where a backend is not set up; with OPDIFF_REQUIRE=1 as failed."""
+    for spec in dict.fromkeys(specs):
+        if not is_there(spec):
             print(f"{spec} is not set up: opdiff backend add {spec.replace('@', '==')}")
             sys.exit(1 if os.environ.get("OPDIFF_REQUIRE") == "1" else SKIPPED)
 

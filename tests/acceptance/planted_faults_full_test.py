@@ -13,7 +13,7 @@ SINGLE = (
     ("lenet", "conv1", "Conv", "onnxruntime", "drop-term"),
     ("lenet", "conv2", "Conv", "torch", "round-operand"),
     ("lenet", "relu1", "Relu", "onnxruntime", "tail,count=3,size=0.5"),
-    ("lenet", "pool1", "MaxPool", "onnxruntime", "element,index=1234,relative=0.001"),
+    ("lenet", "pool1", "MaxPool", "onnxruntime", "element,index=1234,size=0.001"),
     ("lenet", "pool2", "MaxPool", "torch", "row,axis=1,index=3,relative=0.125"),
     ("lenet", "flatten", "Flatten", "torch", "row,axis=1,index=200,count=8,size=0.25"),
     ("lenet", "fc1", "Gemm", "torch", "drop-channel,index=17"),

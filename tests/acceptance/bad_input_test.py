@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""Models and inputs that cannot be used end in one clear message and status 2, and leave nothing behind."""
+
+import json
+import pathlib
+import sys
+import tempfile
+
+import files
+from support import CANNOT_RUN, CLEAN, ROOT, Tally, compare, is_there
+
+BAD = ROOT / "tests" / "models" / "bad"
+
+
+def refused(run, words: list[str]) -> list[str]:
+    """Status 2, one line on standard error with the words, nothing on standard output, no files."""
+    faults = run.leftovers()
+    if run.status != CANNOT_RUN:
+        faults.append(f"not status {CANNOT_RUN}: {run.describe()}")
+    lines = run.stderr.splitlines()
+    if len(lines) != 1 or not lines[0].startswith("opdiff: "):
+        faults.append(f"not one message: {run.stderr!r}")
+    faults += [f"{word!r} is not in: {run.stderr.strip()}" for word in words if word not in run.stderr]
+    if run.stdout:
+        faults.append(f"standard output: {run.stdout[:200]!r}")
+    if run.out.exists():
+        faults.append(f"made {[str(path) for path in run.out.rglob('*')]}")
+    return faults
+
+
+def known_to_a_backend(folder: pathlib.Path) -> Tally:
+    """An operator without a reference does not stop the run."""
+    tally = Tally("operators without a reference")
+    model = files.onnx(
+        folder / "erf.onnx",
+        [("relu", "Relu", ["x"], "positive"), ("erf", "Erf", ["positive"], "e"), ("sum", "Add", ["e", "x"], "y")],
+        {"x": [4, 8]},
+        {"y": [4, 8]},
+    )
+    if not is_there("onnxruntime"):
+        print("onnxruntime is not set up")
+        return tally
+    with compare(model, "--backends", "onnxruntime") as run:
+        faults = run.leftovers()
+        if run.status != CLEAN or run.result is None or run.result["status"] != "clean":
+            faults.append(run.describe())
+        elif run.result["unproven"] != ["erf"]:
+            faults.append(f"unproven: {run.result['unproven']}")
+        elif "unproven" not in run.stdout:
+            faults.append("the report does not say so")
+        tally.case("Erf on onnxruntime", faults)
+    with compare(model, "--backends", "onnxruntime,faulty:base=onnxruntime,node=erf,fault=scale,size=1") as run:
+        faults = run.leftovers() + ([] if run.result and run.result["unproven"] == ["erf"] else [run.describe()])
+        tally.case("Erf on onnxruntime and a faulty one", faults)
+    return tally
+
+
+def bad_models() -> Tally:
+    tally = Tally("models that cannot be used")
+    for path, expected in sorted(json.loads((BAD / "expected.json").read_text()).items()):
+        arguments = [BAD / path, "--backends", "reference"]
+        with compare(*arguments) as run:
+            open_dimension = "--dim batch=N" in run.stderr
+        with compare(*arguments, *(["--dim", "batch=2"] if open_dimension else [])) as run:
+            # One that would be unproven is so when a backend computes it (known_to_a_backend); here none does.
+            tally.case(f"{path}: {expected['why']}", refused(run, [pathlib.Path(path).name, *expected["mentions"]]))
+    return tally
+
+
+def bad_inputs(folder: pathlib.Path) -> Tally:
+    tally = Tally("inputs and specs that cannot be used")
+    model = files.small_model(folder)
+    good = ("<f4", [4, 8], [0.5] * 32)
+    right = files.npz(folder / "right.npz", x=good)
+    with compare(model, "--backends", "reference", "--inputs", right) as run:
+        tally.case("a right input is taken", run.leftovers() + ([] if run.status == CLEAN else [run.describe()]))
+    truncated = folder / "truncated.npz"
+    truncated.write_bytes(right.read_bytes()[:100])
+    empty = folder / "empty.npz"
+    empty.write_bytes(b"")
+    free = files.onnx(folder / "free.onnx", [("sum", "Add", ["a", "b"], "c")], {"a": [2], "b": [2]}, {"c": [2]})
+    two = ("<f4", [2], [1, 2])
+    cases = [
+        ("missing input", model, ["--inputs", files.npz(folder / "missing.npz", z=good)], ["missing.npz", "'x'", "z"]),
+        ("one of two inputs", free, ["--inputs", files.npz(folder / "one.npz", a=two)], ["one.npz", "'b'"]),
+        ("shape", model, ["--inputs", files.npz(folder / "shape.npz", x=("<f4", [8, 4], [0.5] * 32))], ["'x'", "[8,4]", "[4,8]"]),
+        ("rank", model, ["--inputs", files.npz(folder / "rank.npz", x=("<f4", [32], [0.5] * 32))], ["'x'", "[32]"]),
+        ("dtype", model, ["--inputs", files.npz(folder / "dtype.npz", x=("<f8", [4, 8], [0.5] * 32))], ["'x'", "double", "float"]),
+        ("no such file", model, ["--inputs", folder / "nowhere.npz"], ["nowhere.npz"]),
+        ("truncated .npz", model, ["--inputs", truncated], ["truncated.npz"]),
+        ("empty .npz", model, ["--inputs", empty], ["empty.npz"]),
+        ("no such model", folder / "nowhere.onnx", [], ["nowhere.onnx"]),
+        ("a folder for a model", folder, [], [str(folder)]),
+        ("unknown dimension", model, ["--dim", "batch=4"], ["batch"]),
+        ("no number", model, ["--dim", "batch=four"], ["four"]),
+        ("unknown rung", model, ["--fail-on", "terrible"], ["terrible"]),
+        ("unknown node", model, ["--bind", "Conv=reference"], ["Conv"]),
+    ]
+    for name, path, arguments, words in cases:
+        with compare(path, "--backends", "reference", *arguments) as run:
+            tally.case(name, refused(run, words))
+    for name, spec, words in (
+        ("absent backend", "nonesuch", ["nonesuch"]),
+        ("absent version", "onnxruntime@0.0.1", ["onnxruntime@0.0.1", "opdiff backend add onnxruntime==0.0.1"]),
+        ("empty spec", "", []),
+        ("unknown fault", "faulty:base=reference,op=Relu,fault=nonesuch", ["nonesuch"]),
+        ("fault without place", "faulty:base=reference,fault=scale", ["node="]),
+        ("fault on an absent backend", "faulty:base=nonesuch,op=Relu,fault=scale", ["nonesuch"]),
+        ("the same backend twice", "reference,reference", ["reference"]),
+    ):
+        with compare(model, "--backends", spec) as run:
+            tally.case(name, refused(run, words))
+    return tally
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        tallies = [bad_models(), bad_inputs(pathlib.Path(folder)), known_to_a_backend(pathlib.Path(folder))]
+    return max([tally.close() for tally in tallies])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
