@@ -255,6 +255,7 @@ Expected<int> compare(const Arguments& arguments) {
   OPDIFF_TRY(const Policy policy, parse_policy(arguments));
   OpenOptions open;
   open.threads = arguments.threads;
+  open.even_dead = true;
   open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
   open.limits.interrupted = &interrupted;
   if (!arguments.memory_limit.empty()) {

@@ -32,7 +32,10 @@ class Comparer {
     const ModelUnderTest model{request_.graph, request_.inputs, chain, reference_, [this] { return floor(); },
                                options_};
     for (std::size_t i = 0; i < request_.backends.size(); ++i) {
-      OPDIFF_TRY([[maybe_unused]] Backend* const backend, open(i));
+      OPDIFF_TRY(Backend* const backend, open(i));
+      // One that died at its start has come up since, perhaps.
+      comparison().backends[i] = backend->info();
+      comparison().backends[i].spec = request_.backends[i].spec;
       comparison().whole_model[request_.backends[i].spec] =
           read_whole(*whole_runs_[i], reference_, model.floor, options_);
     }

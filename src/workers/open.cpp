@@ -11,7 +11,7 @@ constexpr int kMaximumNesting = 4;  // faults on a faulty backend
 Expected<std::unique_ptr<Backend>> open_nested(const BackendSpec& spec, const OpenOptions& options, int depth) {
   if (spec.name != "faulty") {
     OPDIFF_TRY(auto launch, resolve(spec, options.threads));
-    OPDIFF_TRY(auto backend, WorkerBackend::start(std::move(launch), options.limits));
+    OPDIFF_TRY(auto backend, WorkerBackend::start(std::move(launch), options.limits, options.even_dead));
     return backend;
   }
   if (depth >= kMaximumNesting)

@@ -12,6 +12,7 @@ namespace opdiff {
 struct OpenOptions {
   WorkerLimits limits;
   int threads = 0;  // per worker; 0: as many as the machine has
+  bool even_dead = false;  // see WorkerBackend::start
 };
 
 // Starts the worker and says hello. `faulty:base=SPEC,...` opens the base and plants the fault (workers/faulty.h). The

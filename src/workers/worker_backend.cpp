@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/utf8.h"
 #include "graph/graph_json.h"
@@ -21,19 +22,31 @@ WorkerBackend::~WorkerBackend() {
   if (call({{"verb", "bye"}}, nullptr, kFarewell, &reply, &arena).ok() && process_) process_->finish(kFarewell);
 }
 
-Expected<std::unique_ptr<WorkerBackend>> WorkerBackend::start(Launch launch, const WorkerLimits& limits) {
+Expected<std::unique_ptr<WorkerBackend>> WorkerBackend::start(Launch launch, const WorkerLimits& limits,
+                                                              bool even_dead) {
   std::unique_ptr<WorkerBackend> backend(new WorkerBackend(std::move(launch), limits));
   const Outcome outcome = backend->ensure_alive();
-  if (!outcome.ok()) return make_error("backend '{}': {}", backend->launch_.spec, outcome.reason);
+  if (outcome.ok()) return backend;
+  if (outcome.kind == OutcomeKind::error || !even_dead) {
+    return make_error("backend '{}': {}", backend->launch_.spec, outcome.reason);
+  }
+  backend->info_.spec = backend->launch_.spec;
+  backend->death_at_start_ = outcome;
   return backend;
 }
 
 Outcome WorkerBackend::ensure_alive() {
+  constexpr int kStarts = 3;  // in vain, one after the other: a framework that dies when it is imported
+  if (death_at_start_) return *std::exchange(death_at_start_, std::nullopt);
   if (process_) return {};
+  if (deaths_at_start_ == kStarts) return last_death_;
   auto started = WorkerProcess::start(launch_.program);
-  if (!started) return Outcome::failure(OutcomeKind::crash, started.error().message);
+  if (!started) return Outcome::failure(OutcomeKind::error, started.error().message);
   process_ = *std::move(started);
-  return say_hello();
+  Outcome outcome = say_hello();
+  deaths_at_start_ = outcome.ok() ? 0 : deaths_at_start_ + 1;
+  if (!outcome.ok()) last_death_ = outcome;
+  return outcome;
 }
 
 Outcome WorkerBackend::say_hello() {

@@ -28,8 +28,11 @@ struct Launch {
 
 class WorkerBackend : public Backend {
  public:
-  // Starts the worker and says hello; the error is what the worker says, or how it died.
-  static Expected<std::unique_ptr<WorkerBackend>> start(Launch launch, const WorkerLimits& limits);
+  // Starts the worker and says hello; the error is what the worker says, or how it died. With `even_dead` a worker that
+  // dies before it has answered is a backend, too: its death is the outcome of its first graph, and later ones try
+  // again.
+  static Expected<std::unique_ptr<WorkerBackend>> start(Launch launch, const WorkerLimits& limits,
+                                                        bool even_dead = false);
   ~WorkerBackend() override;
 
   const BackendInfo& info() const override { return info_; }
@@ -63,6 +66,9 @@ class WorkerBackend : public Backend {
   WorkerLimits limits_;
   BackendInfo info_;
   std::unique_ptr<WorkerProcess> process_;
+  std::optional<Outcome> death_at_start_;  // not told yet
+  int deaths_at_start_ = 0;                // one after the other
+  Outcome last_death_;
   std::map<int, Prepared> handles_;
   int next_handle_ = 1;
   std::int64_t next_id_ = 1;
