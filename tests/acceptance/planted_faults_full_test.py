@@ -28,7 +28,7 @@ SINGLE = (
     ("residual", "relu2", "Relu", "torch", "negate"),
     ("residual", "averagepool", "AveragePool", "onnxruntime", "deviations,size=4"),
     ("residual", "globalaveragepool", "GlobalAveragePool", "torch", "deviations,size=4"),
-    ("residual", "softmax", "Softmax", "onnxruntime", "scale,size=12"),
+    ("residual", "softmax", "Softmax", "onnxruntime", "scale,size=6"),
     ("residual", "gemm", "Gemm", "onnxruntime", "deviations,size=10,index=5"),
 )
 
