@@ -17,8 +17,8 @@ namespace opdiff {
 
 struct Fault;
 
-// Where a fault acts: on the graph that is sent, on that and on a tensor that it takes with each run (fed), on what comes
-// back, or on the worker's process.
+// Where a fault acts: on the graph that is sent, on that and on a tensor that it takes with each run (fed), on what
+// comes back, or on the worker's process.
 enum class FaultPlace { graph, fed, result, process };
 
 struct FaultKind {

@@ -11,7 +11,7 @@ namespace opdiff {
 
 struct OpenOptions {
   WorkerLimits limits;
-  int threads = 0;  // per worker; 0: as many as the machine has
+  int threads = 0;         // per worker; 0: as many as the machine has
   bool even_dead = false;  // see WorkerBackend::start
 };
 

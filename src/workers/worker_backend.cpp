@@ -36,16 +36,19 @@ Expected<std::unique_ptr<WorkerBackend>> WorkerBackend::start(Launch launch, con
 }
 
 Outcome WorkerBackend::ensure_alive() {
-  constexpr int kStarts = 3;  // in vain, one after the other: a framework that dies when it is imported
+  // A framework that dies whenever it is imported is not tried for every node; one that came up once is.
+  constexpr int kStarts = 3;
   if (death_at_start_) return *std::exchange(death_at_start_, std::nullopt);
   if (process_) return {};
-  if (deaths_at_start_ == kStarts) return last_death_;
+  if (info_.name.empty() && deaths_at_start_ == kStarts) return last_death_;
   auto started = WorkerProcess::start(launch_.program);
   if (!started) return Outcome::failure(OutcomeKind::error, started.error().message);
   process_ = *std::move(started);
   Outcome outcome = say_hello();
-  deaths_at_start_ = outcome.ok() ? 0 : deaths_at_start_ + 1;
-  if (!outcome.ok()) last_death_ = outcome;
+  if (!outcome.ok()) {
+    ++deaths_at_start_;
+    last_death_ = outcome;
+  }
   return outcome;
 }
 

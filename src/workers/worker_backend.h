@@ -12,10 +12,10 @@
 namespace opdiff {
 
 struct WorkerLimits {
-  double hello_seconds = 180;       // imports of frameworks take 0.2 to 8 s on a quiet machine
-  double prepare_seconds = 300;     // compilers: the first graph of torch's inductor takes up to 176 s
-  double run_seconds = 300;         // inductor compiles in the first run
-  std::int64_t resident_bytes = 0;  // 0: three quarters of the machine's memory
+  double hello_seconds = 180;                      // imports of frameworks take 0.2 to 8 s on a quiet machine
+  double prepare_seconds = 300;                    // compilers: the first graph of torch's inductor takes up to 176 s
+  double run_seconds = 300;                        // inductor compiles in the first run
+  std::int64_t resident_bytes = 0;                 // 0: three quarters of the machine's memory
   const std::atomic<bool>* interrupted = nullptr;  // once true, what is running is killed
 };
 
@@ -67,7 +67,7 @@ class WorkerBackend : public Backend {
   BackendInfo info_;
   std::unique_ptr<WorkerProcess> process_;
   std::optional<Outcome> death_at_start_;  // not told yet
-  int deaths_at_start_ = 0;                // one after the other
+  int deaths_at_start_ = 0;
   Outcome last_death_;
   std::map<int, Prepared> handles_;
   int next_handle_ = 1;
