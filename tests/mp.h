@@ -7,8 +7,8 @@
 
 namespace opdiff::mp {
 
-using Number = boost::multiprecision::number<boost::multiprecision::mpfr_float_backend<75>,
-                                             boost::multiprecision::et_off>;
+using Number =
+    boost::multiprecision::number<boost::multiprecision::mpfr_float_backend<75>, boost::multiprecision::et_off>;
 
 inline Number of(double x) { return Number(x); }
 inline Number of(__float128 x) {

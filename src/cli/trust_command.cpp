@@ -206,8 +206,7 @@ void add_trust_command(CLI::App& app, int* status) {
   auto* backends = command->add_option("--backends", a->backends,
                                        "healthy backends; default onnxruntime torch onednn; `none`: the oracle alone");
   command->add_option("--ops", a->operators, "operators, by ONNX name; default all");
-  command->add_option("--cases", a->cases, "cases of each operator and dtype; default 30")
-      ->check(CLI::PositiveNumber);
+  command->add_option("--cases", a->cases, "cases of each operator and dtype; default 30")->check(CLI::PositiveNumber);
   command->add_flag("--full", a->full, "1,000 cases in f32, 200 in f64, f16, bf16 (most of an hour)");
   command->add_option("--seed", a->seed, "default 1");
   command->add_option("--markdown", a->markdown, "write the table to this file, too");

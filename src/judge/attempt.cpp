@@ -93,8 +93,8 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
   }
   for (std::size_t i = 0; i < n; ++i) {
     Look l = look(e, i);
-    // Without a proof, only honest rounding gets the benefit of the doubt: a wider yardstick that says nothing must not excuse
-    // what a narrower one refuted.
+    // Without a proof, only honest rounding gets the benefit of the doubt: a wider yardstick that says nothing must not
+    // excuse what a narrower one refuted.
     const bool proves = radius_proves && (l.fit == Fit::possible || rung <= Rung::rounding);
     if (!proves && (l.fit == Fit::unproven || std::fabs(l.z) > max_limit_)) l = {Fit::impossible, kInfinity};
     // Section 8: the oracle's own error must be small beside the yardstick, or its word is no proof.

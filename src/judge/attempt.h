@@ -27,12 +27,13 @@ class AttemptState {
   // Median |z| under the last `rounding` yardstick over elements with a deviation: does the tensor as a whole stand
   // out?
   double rounding_median() const;
-  // Of the elements whose honest results under `yardstick` are spread over many numbers of the storage format: the share that is
-  // correctly rounded all the same. 0 where there are none.
+  // Of the elements whose honest results under `yardstick` are spread over many numbers of the storage format: the
+  // share that is correctly rounded all the same. 0 where there are none.
   double share_too_good(const EnclosedTensor& yardstick) const;
   // The share of elements that `yardstick` explains by itself.
   double share_explained(const EnclosedTensor& yardstick) const;
-  // Medians, in deviations of `yardstick`, of the errors and of the deviations of honest rounding (elements that have both).
+  // Medians, in deviations of `yardstick`, of the errors and of the deviations of honest rounding (elements that have
+  // both).
   struct Medians {
     double error = 0, rounding = 0;
   };

@@ -103,7 +103,8 @@ bool Ladder::try_rounding(Attempt& attempt) {
 bool Ladder::try_algorithms(Attempt& attempt) {
   const auto k = static_cast<std::size_t>(attempt.output());
   if (!op_.algorithms) return false;
-  // In deviations of the algorithm, because its errors vary with the place in the tile: half of F(4,3)'s may look honest.
+  // In deviations of the algorithm, because its errors vary with the place in the tile: half of F(4,3)'s may look
+  // honest.
   const auto errs_everywhere = [&](const EnclosedTensor& e) {
     if (attempt.rounding_median() >= kAlgorithmMedian) return true;
     const AttemptState::Medians m = attempt.medians_in(e);
@@ -111,8 +112,7 @@ bool Ladder::try_algorithms(Attempt& attempt) {
   };
   for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
     for (const Profile& profile : profiles_) {
-      const EnclosedTensor& e =
-          yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k];
+      const EnclosedTensor& e = yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k];
       if (errs_everywhere(e) && attempt.explain(Rung::algorithm, e, profile.name, algorithm.name)) return true;
     }
   return false;
@@ -187,12 +187,14 @@ bool Ladder::try_precision(Attempt& attempt) {
     const EnclosedTensor& e = narrowed(profile, o.format, o.rounding)[k];
     if (attempt.share_explained(e) > kMost && attempt.explain(Rung::precision, e, profile.name, o.name)) return true;
   }
-  // A narrow accumulation errs nearly everywhere: it explains no single wrong element among correctly rounded ones. Of its radius
-  // little is left after a hundred terms in bf16 (zeros are possible then): both yardsticks must hold for every element.
+  // A narrow accumulation errs nearly everywhere: it explains no single wrong element among correctly rounded ones. Of
+  // its radius little is left after a hundred terms in bf16 (zeros are possible then): both yardsticks must hold for
+  // every element.
   constexpr double kTooGood = 0.5;
   const auto accumulates = [&](const Profile& narrow) {
     const EnclosedTensor& e = rounding(narrow, static_cast<int>(op_.formulas.size()) - 1)[k];
-    return attempt.share_too_good(e) <= kTooGood && attempt.explain(Rung::precision, e, narrow.name, narrow.name, false);
+    return attempt.share_too_good(e) <= kTooGood &&
+           attempt.explain(Rung::precision, e, narrow.name, narrow.name, false);
   };
   const std::vector<double> got = attempt.got().to_doubles();
   for (const Format& format : {kF32, kF16, kBF16}) {

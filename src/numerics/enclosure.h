@@ -68,8 +68,8 @@ void note_overflow(Enclosure<V>& x, double max) {
   if (x.e - v > max) x.overflow |= kMinusInfinity;
 }
 
-// A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is known but
-// that an implementation overflows.
+// A finite value beyond the range of double (f64 under test), or a radius that is not a number any more: nothing is
+// known but that an implementation overflows.
 template <class V>
 bool beyond_double(Enclosure<V>& x) {
   const bool outside = !(x.magnitude() <= std::numeric_limits<double>::max());
@@ -79,8 +79,8 @@ bool beyond_double(Enclosure<V>& x) {
   return true;
 }
 
-// A radius rounded outward. Where f64 is under test it may be subnormal itself, in steps of 2^-1074; an operation makes at most
-// four of half a step.
+// A radius rounded outward. Where f64 is under test it may be subnormal itself, in steps of 2^-1074; an operation makes
+// at most four of half a step.
 template <class V>
 double outward(double e) {
   using Limits = std::numeric_limits<double>;

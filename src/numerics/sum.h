@@ -35,7 +35,8 @@ inline bool sums_exactly(int quantum, double magnitudes, const Format& format) {
 
 // Which infinities an accumulation may pass through, from the sums of its positive and negative terms.
 inline std::uint8_t sum_overflow(double value, double magnitudes, double radius, double max) {
-  if (!(magnitudes < kInfinity)) return kPlusInfinity | kMinusInfinity | kNaN;  // f64: beyond what double can tell apart
+  if (!(magnitudes < kInfinity))
+    return kPlusInfinity | kMinusInfinity | kNaN;  // f64: beyond what double can tell apart
   const double positive = (magnitudes + value) / 2, negative = (magnitudes - value) / 2;
   std::uint8_t o = 0;
   if (positive + radius > max) o |= kPlusInfinity;

@@ -46,7 +46,8 @@ Expected<std::map<std::string, TensorType>> infer_types(const Graph& graph,
 
 // The noise floor of the graph's outputs (numerics.md, section 6): `runs` evaluations in which each node's output is
 // perturbed by a random error of its own deviation and rounded to its dtype. Per output name, s per element (root mean
-// square difference from the unperturbed run), floored at the median of those that are not 0. Depends on the seed alone.
+// square difference from the unperturbed run), floored at the median of those that are not 0. Depends on the seed
+// alone.
 Expected<std::map<std::string, std::vector<double>>> noise_floor(const Graph& graph, const TensorMap& inputs, int runs,
                                                                  std::uint64_t seed,
                                                                  const ForeignEvaluator& foreign = {});

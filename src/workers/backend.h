@@ -21,9 +21,9 @@ struct Outcome {
   std::string reason;  // one line for a person; empty when ok
   // Of a run only:
   TensorMap outputs;
-  std::vector<double> wall_ms;                                               // one a repeat
-  double cpu_ms = 0;                             // of all repeats; 0 where the backend does not say
-  std::map<std::string, double> node_ms;                                     // by node id, where the backend knows
+  std::vector<double> wall_ms;            // one a repeat
+  double cpu_ms = 0;                      // of all repeats; 0 where the backend does not say
+  std::map<std::string, double> node_ms;  // by node id, where the backend knows
   std::map<std::string, std::pair<OutcomeKind, std::string>> node_failures;  // by node id, isolated graphs only
   std::map<std::string, std::int64_t> node_peak_bytes;                       // by node id, when profiling and known
 

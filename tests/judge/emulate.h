@@ -61,7 +61,9 @@ inline Tensor constant_tensor(DType dtype, Shape shape, double value) {
   const std::vector<double> v(static_cast<std::size_t>(element_count(shape)), value);
   return Tensor::from_doubles(dtype, std::move(shape), v);
 }
-inline Tensor from(DType dtype, Shape shape, std::vector<double> v) { return Tensor::from_doubles(dtype, std::move(shape), v); }
+inline Tensor from(DType dtype, Shape shape, std::vector<double> v) {
+  return Tensor::from_doubles(dtype, std::move(shape), v);
+}
 
 // The tensor with element i replaced by f(i, value).
 inline Tensor changed(const Tensor& t, const std::function<double(std::int64_t, double)>& f) {
@@ -94,11 +96,12 @@ inline double same(double x) { return x; }
 
 inline testing::AssertionResult on(const Verdict& v, Rung rung, std::string_view word = "") {
   if (v.rung == rung && v.explanation.find(word) != std::string::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << to_string(v.rung) << " '" << v.explanation << "' " << v.profile << " note '" << v.note
-                                     << "' z rms " << v.z_rms << " (limit " << v.z_rms_limit << ") max " << v.z_max << " excess "
-                                     << v.excess << " unproven " << v.unproven_elements << "; worst " << v.worst.index << " got "
-                                     << v.worst.got << " centre " << v.worst.centre << " radius " << v.worst.radius
-                                     << " deviation " << v.worst.deviation << "; expected " << to_string(rung) << " " << word;
+  return testing::AssertionFailure() << to_string(v.rung) << " '" << v.explanation << "' " << v.profile << " note '"
+                                     << v.note << "' z rms " << v.z_rms << " (limit " << v.z_rms_limit << ") max "
+                                     << v.z_max << " excess " << v.excess << " unproven " << v.unproven_elements
+                                     << "; worst " << v.worst.index << " got " << v.worst.got << " centre "
+                                     << v.worst.centre << " radius " << v.worst.radius << " deviation "
+                                     << v.worst.deviation << "; expected " << to_string(rung) << " " << word;
 }
 
 }  // namespace opdiff

@@ -7,24 +7,31 @@
 namespace opdiff {
 namespace {
 
-Case gemm(DType dtype = DType::f32, std::int64_t m = 16, std::int64_t k = 128, std::int64_t n = 16, std::uint64_t seed = 1) {
+Case gemm(DType dtype = DType::f32, std::int64_t m = 16, std::int64_t k = 128, std::int64_t n = 16,
+          std::uint64_t seed = 1) {
   return make_case("Gemm", {random_tensor(dtype, {m, k}, seed), random_tensor(dtype, {k, n}, seed + 1)});
 }
-Case conv(DType dtype = DType::f32, std::int64_t channels = 16, std::int64_t rows = 8, std::int64_t side = 16, std::uint64_t seed = 1) {
-  return make_case("Conv",
-                   {random_tensor(dtype, {1, channels, side, side}, seed),
-                    random_tensor(dtype, {rows, channels, 3, 3}, seed + 1, 1 / std::sqrt(9.0 * static_cast<double>(channels))),
-                    random_tensor(dtype, {rows}, seed + 2)},
-                   {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
+Case conv(DType dtype = DType::f32, std::int64_t channels = 16, std::int64_t rows = 8, std::int64_t side = 16,
+          std::uint64_t seed = 1) {
+  return make_case(
+      "Conv",
+      {random_tensor(dtype, {1, channels, side, side}, seed),
+       random_tensor(dtype, {rows, channels, 3, 3}, seed + 1, 1 / std::sqrt(9.0 * static_cast<double>(channels))),
+       random_tensor(dtype, {rows}, seed + 2)},
+      {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}});
 }
 Case batch_norm(DType dtype = DType::f32, double mean = 0) {
-  return make_case("BatchNormalization", {random_tensor(dtype, {2, 4, 8, 8}, 1, 1, mean), random_tensor(dtype, {4}, 2),
-                                          random_tensor(dtype, {4}, 3), constant_tensor(dtype, {4}, mean),
-                                          constant_tensor(dtype, {4}, 1.3)});
+  return make_case("BatchNormalization",
+                   {random_tensor(dtype, {2, 4, 8, 8}, 1, 1, mean), random_tensor(dtype, {4}, 2),
+                    random_tensor(dtype, {4}, 3), constant_tensor(dtype, {4}, mean), constant_tensor(dtype, {4}, 1.3)});
 }
 std::vector<Case> six(DType dtype) {
-  return {conv(dtype), gemm(dtype), batch_norm(dtype), make_case("Softmax", {random_tensor(dtype, {8, 40}, 5, 3)}),
-          make_case("Sigmoid", {random_tensor(dtype, {100}, 6, 4)}), make_case("Relu", {random_tensor(dtype, {100}, 7)})};
+  return {conv(dtype),
+          gemm(dtype),
+          batch_norm(dtype),
+          make_case("Softmax", {random_tensor(dtype, {8, 40}, 5, 3)}),
+          make_case("Sigmoid", {random_tensor(dtype, {100}, 6, 4)}),
+          make_case("Relu", {random_tensor(dtype, {100}, 7)})};
 }
 
 TEST(Exact, IsTheCorrectlyRoundedResult) {
@@ -48,8 +55,8 @@ TEST(RoundingRung, TakesEveryFormulaProfileAndOrder) {
                                         SumOrder{Kind::pairwise, 1, false, 0}, SumOrder{Kind::lanes, 8, true, 0},
                                         SumOrder{Kind::shuffled, 1, false, 3}}) {
             const Verdict v = c.judge(c.worked(order, profile, formula));
-            EXPECT_LE(v.rung, Rung::rounding) << on(v, Rung::rounding).message() << " " << c.node.op << " " << dtype_name(dtype)
-                                              << " formula " << formula << " " << profile.name;
+            EXPECT_LE(v.rung, Rung::rounding) << on(v, Rung::rounding).message() << " " << c.node.op << " "
+                                              << dtype_name(dtype) << " formula " << formula << " " << profile.name;
             above_exact += v.rung == Rung::rounding;
           }
   EXPECT_GT(above_exact, 50);
@@ -65,12 +72,14 @@ TEST(RoundingRung, NamesTheFormula) {
   const Tensor y = c.worked(SumOrder(), inner_f32(DType::f32), 1);
   int outside = 0;
   for (std::int64_t i = 0; i < y.size(); ++i)
-    outside += std::fabs(y.at(i) - first.centre[static_cast<std::size_t>(i)]) > first.radius[static_cast<std::size_t>(i)];
+    outside +=
+        std::fabs(y.at(i) - first.centre[static_cast<std::size_t>(i)]) > first.radius[static_cast<std::size_t>(i)];
   EXPECT_GT(outside, 0);
   EXPECT_TRUE(on(c.judge(c.worked(SumOrder(), inner_f32(DType::f32), 0)), Rung::rounding, "normalise"));
   // Twice as far off as the folded formula may be is no rounding.
   const EnclosedTensor both = c.enclosed(inner_f32(DType::f32), 1);
-  EXPECT_EQ(c.judge(changed(y, [&](std::int64_t i, double x) { return i == 5 ? x + 3 * both.radius[5] : x; })).rung, Rung::defect);
+  EXPECT_EQ(c.judge(changed(y, [&](std::int64_t i, double x) { return i == 5 ? x + 3 * both.radius[5] : x; })).rung,
+            Rung::defect);
 }
 
 TEST(RoundingRung, NamesInnerStorage) {
@@ -87,7 +96,8 @@ TEST(RoundingRung, TakesAProductStoredBeforeItsBias) {
   // A 16-bit product is stored, then a bias that nearly cancels it is added: two kernels, each honest.
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const Format& format = format_of(dtype);
-    Case c = make_case("Gemm", {random_tensor(dtype, {8, 64}, 1), random_tensor(dtype, {64, 8}, 2), constant_tensor(dtype, {8, 8}, 0)});
+    Case c = make_case("Gemm", {random_tensor(dtype, {8, 64}, 1), random_tensor(dtype, {64, 8}, 2),
+                                constant_tensor(dtype, {8, 8}, 0)});
     const EnclosedTensor product = c.enclosed(inner_f32(dtype));
     std::vector<double> minus, y;
     for (const double p : product.centre) minus.push_back(-round_to(p * (1 + 0.03), format));
@@ -109,10 +119,15 @@ Tensor winograd_conv(const Case& c, int m) {
     std::vector<float> half(static_cast<std::size_t>(rows * columns)), y(static_cast<std::size_t>(rows * rows));
     for (int i = 0; i < rows; ++i)
       for (int j = 0; j < columns; ++j)
-        for (int k = 0; k < columns; ++k) half[static_cast<std::size_t>(i * columns + j)] += static_cast<float>(t[static_cast<std::size_t>(i * columns + k)]) * x[static_cast<std::size_t>(k * columns + j)];
+        for (int k = 0; k < columns; ++k)
+          half[static_cast<std::size_t>(i * columns + j)] +=
+              static_cast<float>(t[static_cast<std::size_t>(i * columns + k)]) *
+              x[static_cast<std::size_t>(k * columns + j)];
     for (int i = 0; i < rows; ++i)
       for (int j = 0; j < rows; ++j)
-        for (int k = 0; k < columns; ++k) y[static_cast<std::size_t>(i * rows + j)] += half[static_cast<std::size_t>(i * columns + k)] * static_cast<float>(t[static_cast<std::size_t>(j * columns + k)]);
+        for (int k = 0; k < columns; ++k)
+          y[static_cast<std::size_t>(i * rows + j)] += half[static_cast<std::size_t>(i * columns + k)] *
+                                                       static_cast<float>(t[static_cast<std::size_t>(j * columns + k)]);
     return y;
   };
   const Shape& xs = c.inputs[0].shape();
@@ -129,21 +144,24 @@ Tensor winograd_conv(const Case& c, int m) {
         for (int i = 0; i < w.n; ++i)
           for (int j = 0; j < w.n; ++j) {
             const std::int64_t r = ty + i - 1, q = tx + j - 1;
-            if (r >= 0 && r < side && q >= 0 && q < side) tile[static_cast<std::size_t>(i * w.n + j)] = x[static_cast<std::size_t>((ch * side + r) * side + q)];
+            if (r >= 0 && r < side && q >= 0 && q < side)
+              tile[static_cast<std::size_t>(i * w.n + j)] = x[static_cast<std::size_t>((ch * side + r) * side + q)];
           }
         data.push_back(sandwich(w.bt, w.n, w.n, tile));
       }
       for (std::int64_t f = 0; f < rows; ++f) {
         std::vector<float> sum(nn);
         for (std::int64_t ch = 0; ch < channels; ++ch) {
-          const std::vector<float> g = sandwich(w.g, w.n, 3, {k.begin() + (f * channels + ch) * 9, k.begin() + (f * channels + ch + 1) * 9});
+          const std::vector<float> g =
+              sandwich(w.g, w.n, 3, {k.begin() + (f * channels + ch) * 9, k.begin() + (f * channels + ch + 1) * 9});
           for (std::size_t i = 0; i < nn; ++i) sum[i] += g[i] * data[static_cast<std::size_t>(ch)][i];
         }
         const std::vector<float> tile = sandwich(w.at, m, w.n, sum);
         for (int i = 0; i < m; ++i)
           for (int j = 0; j < m; ++j)
             if (ty + i < side && tx + j < side)
-              y[static_cast<std::size_t>((f * side + ty + i) * side + tx + j)] = tile[static_cast<std::size_t>(i * m + j)] + bias[static_cast<std::size_t>(f)];
+              y[static_cast<std::size_t>((f * side + ty + i) * side + tx + j)] =
+                  tile[static_cast<std::size_t>(i * m + j)] + bias[static_cast<std::size_t>(f)];
       }
     }
   return out;
@@ -152,7 +170,8 @@ Tensor winograd_conv(const Case& c, int m) {
 TEST(Algorithm, WinogradIsNamed) {
   for (const std::int64_t channels : {4, 32}) {
     const Case c = conv(DType::f32, channels, 8, 24);
-    EXPECT_LE(c.judge(winograd_conv(c, 2)).rung, Rung::algorithm) << on(c.judge(winograd_conv(c, 2)), Rung::algorithm).message();
+    EXPECT_LE(c.judge(winograd_conv(c, 2)).rung, Rung::algorithm)
+        << on(c.judge(winograd_conv(c, 2)), Rung::algorithm).message();
     EXPECT_TRUE(on(c.judge(winograd_conv(c, 4)), Rung::algorithm, "winograd")) << channels;
     EXPECT_TRUE(on(c.judge(winograd_conv(c, 6)), Rung::algorithm, "winograd F(6,3)")) << channels;
     const Verdict v = c.judge(winograd_conv(c, 6));
@@ -161,8 +180,9 @@ TEST(Algorithm, WinogradIsNamed) {
   }
 }
 
-// Known weakness: where the deviation of the direct sum is far below that of the tile (one or three channels of F(2,3), or a large
-// bias), a few elements of an honest Winograd convolution stand out while most look direct; they are `unlikely`, 10 of 108 here.
+// Known weakness: where the deviation of the direct sum is far below that of the tile (one or three channels of F(2,3),
+// or a large bias), a few elements of an honest Winograd convolution stand out while most look direct; they are
+// `unlikely`, 10 of 108 here.
 TEST(Algorithm, WinogradOfManyShapesIsNoDefect) {
   int named = 0, unlikely = 0;
   for (std::uint64_t seed = 1; seed <= 6; ++seed)
@@ -171,7 +191,9 @@ TEST(Algorithm, WinogradOfManyShapesIsNoDefect) {
         for (const int m : {2, 4, 6}) {
           const Case c = conv(DType::f32, channels, 5, side, 10 * seed);
           const Verdict v = c.judge(winograd_conv(c, m));
-          EXPECT_TRUE(v.rung <= Rung::algorithm || v.rung == Rung::unlikely) << on(v, Rung::algorithm).message() << " F(" << m << ",3) channels " << channels << " side " << side << " seed " << seed;
+          EXPECT_TRUE(v.rung <= Rung::algorithm || v.rung == Rung::unlikely)
+              << on(v, Rung::algorithm).message() << " F(" << m << ",3) channels " << channels << " side " << side
+              << " seed " << seed;
           named += v.rung == Rung::algorithm;
           unlikely += v.rung == Rung::unlikely;
         }
@@ -184,28 +206,35 @@ TEST(Algorithm, WinogradExcusesNoFewElements) {
   const Case c = conv();
   const Tensor honest = c.worked(SumOrder(), inner_f32(DType::f32));
   const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
-  const Verdict v = c.judge(changed(honest, [&](std::int64_t i, double y) { return i % 700 == 3 ? y + 14 * e.deviation[static_cast<std::size_t>(i)] : y; }));
+  const Verdict v = c.judge(changed(honest, [&](std::int64_t i, double y) {
+    return i % 700 == 3 ? y + 14 * e.deviation[static_cast<std::size_t>(i)] : y;
+  }));
   EXPECT_GE(v.rung, Rung::unlikely) << on(v, Rung::unlikely).message();
 }
 
 TEST(Algorithm, IsNotForOtherKernels) {
   // The same error on a 5 x 5 kernel is no Winograd of ours.
-  Case c = make_case("Conv", {random_tensor(DType::f32, {1, 8, 20, 20}, 1), random_tensor(DType::f32, {4, 8, 5, 5}, 2)});
+  Case c =
+      make_case("Conv", {random_tensor(DType::f32, {1, 8, 20, 20}, 1), random_tensor(DType::f32, {4, 8, 5, 5}, 2)});
   const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
   Rng rng(3);
   const Tensor right = c.right();
-  const Verdict v = c.judge(changed(right, [&](std::int64_t i, double y) { return y + 4.5 * e.deviation[static_cast<std::size_t>(i)] * rng.normal(); }));
+  const Verdict v = c.judge(changed(right, [&](std::int64_t i, double y) {
+    return y + 4.5 * e.deviation[static_cast<std::size_t>(i)] * rng.normal();
+  }));
   EXPECT_GE(v.rung, Rung::unlikely) << on(v, Rung::unlikely).message();
 }
 
 TEST(Algorithm, SequentialSumOfConstantsIsAnOrder) {
-  const Case c = make_case("ReduceMean", {constant_tensor(DType::f32, {3, 56, 56}, 0.1)}, {{"axes", std::vector<std::int64_t>{1, 2}}});
+  const Case c = make_case("ReduceMean", {constant_tensor(DType::f32, {3, 56, 56}, 0.1)},
+                           {{"axes", std::vector<std::int64_t>{1, 2}}});
   const Verdict v = c.judge(c.worked(SumOrder(), inner_f32(DType::f32)));
   EXPECT_TRUE(on(v, Rung::algorithm, "order of summation"));
   EXPECT_TRUE(v.warn) << "far above pairwise summation";
   // Half as much again beyond twice the error of every order is none.
   const Tensor right = c.right(), got = c.worked(SumOrder(), inner_f32(DType::f32));
-  const Verdict far = c.judge(changed(got, [&](std::int64_t i, double y) { return right.at(i) + 4 * (y - right.at(i)); }));
+  const Verdict far =
+      c.judge(changed(got, [&](std::int64_t i, double y) { return right.at(i) + 4 * (y - right.at(i)); }));
   EXPECT_GE(far.rung, Rung::unlikely) << on(far, Rung::unlikely).message();
 }
 
@@ -244,7 +273,9 @@ TEST(Approximation, NamesTheMeasuredFloor) {
   // onnxruntime's sigmoid: 1.49e-7 for 2.76e-8 at -17.4.
   const Case c = make_case("Sigmoid", {from(DType::f32, {4}, {-17.4, 1, 2, 3})});
   const Tensor right = c.right();
-  const auto tail = [&](double value) { return c.judge(changed(right, [&](std::int64_t i, double y) { return i == 0 ? value : y; })); };
+  const auto tail = [&](double value) {
+    return c.judge(changed(right, [&](std::int64_t i, double y) { return i == 0 ? value : y; }));
+  };
   EXPECT_TRUE(on(tail(1.49e-7), Rung::approximation, "absolute"));
   EXPECT_TRUE(on(tail(4e-7), Rung::defect));
   EXPECT_TRUE(on(tail(-1.6e-7), Rung::defect));
@@ -261,7 +292,8 @@ TEST(Approximation, IsNotForProducts) {
 TEST(FlushToZero, IsNamed) {
   const Case c = make_case("Gemm", {from(DType::f32, {2, 1}, {1e-20f, 1}), from(DType::f32, {1, 2}, {3e-20f, 2})});
   const Tensor right = c.right();
-  EXPECT_TRUE(on(c.judge(changed(right, [](std::int64_t i, double y) { return i == 0 ? 0 : y; })), Rung::flush_to_zero));
+  EXPECT_TRUE(
+      on(c.judge(changed(right, [](std::int64_t i, double y) { return i == 0 ? 0 : y; })), Rung::flush_to_zero));
   EXPECT_TRUE(on(c.judge(changed(right, [](std::int64_t i, double y) { return i == 3 ? 0 : y; })), Rung::defect));
 }
 
@@ -290,10 +322,12 @@ TEST(Precision, NamesTheFormatOfTheOperands) {
   EXPECT_EQ(judged(rounder(kF16)).rung, Rung::precision);
   Case small = c;
   small.inputs[0] = changed(c.inputs[0], [](std::int64_t, double x) { return x * 1e-5; });
-  EXPECT_TRUE(on(small.judge(emulated_gemm(small.inputs[0], small.inputs[1], rounder(kF16), rounder(kF32))), Rung::precision, "f16 operands"));
+  EXPECT_TRUE(on(small.judge(emulated_gemm(small.inputs[0], small.inputs[1], rounder(kF16), rounder(kF32))),
+                 Rung::precision, "f16 operands"));
   // bf16 multiplies and a factor of 1.0005: hidden from any bf16 radius.
   const auto scaled = [&](double factor) {
-    return c.judge(changed(emulated_gemm(c.inputs[0], c.inputs[1], rounder(kBF16), rounder(kF32)), [&](std::int64_t, double y) { return y * factor; }));
+    return c.judge(changed(emulated_gemm(c.inputs[0], c.inputs[1], rounder(kBF16), rounder(kF32)),
+                           [&](std::int64_t, double y) { return y * factor; }));
   };
   EXPECT_GE(scaled(1.0005).rung, Rung::unlikely) << on(scaled(1.0005), Rung::defect).message();
   EXPECT_GE(scaled(1.00002).rung, Rung::unlikely) << on(scaled(1.00002), Rung::defect).message();
@@ -302,21 +336,26 @@ TEST(Precision, NamesTheFormatOfTheOperands) {
 TEST(Precision, NamesTheOperandsOfAConvolution) {
   const Case c = conv();
   Case narrow = c;
-  for (const std::size_t k : {0, 1}) narrow.inputs[k] = changed(c.inputs[k], [](std::int64_t, double x) { return round_to(x, kBF16); });
-  EXPECT_TRUE(on(c.judge(narrow.worked({SumOrder::Kind::lanes, 8, true, 0}, inner_f32(DType::f32))), Rung::precision, "bf16 operands"));
+  for (const std::size_t k : {0, 1})
+    narrow.inputs[k] = changed(c.inputs[k], [](std::int64_t, double x) { return round_to(x, kBF16); });
+  EXPECT_TRUE(on(c.judge(narrow.worked({SumOrder::Kind::lanes, 8, true, 0}, inner_f32(DType::f32))), Rung::precision,
+                 "bf16 operands"));
 }
 
 TEST(Precision, NamesTheFormatOfTheAccumulation) {
   for (const std::int64_t k : {20, 100, 300}) {
     const Case c = gemm(DType::f32, 16, k, 16);
-    EXPECT_TRUE(on(c.judge(emulated_gemm(c.inputs[0], c.inputs[1], rounder(kF16), rounder(kF16))), Rung::precision, "f16 accumulation")) << k;
+    EXPECT_TRUE(on(c.judge(emulated_gemm(c.inputs[0], c.inputs[1], rounder(kF16), rounder(kF16))), Rung::precision,
+                   "f16 accumulation"))
+        << k;
     const Verdict v = c.judge(emulated_gemm(c.inputs[0], c.inputs[1], rounder(kBF16), rounder(kBF16)));
     EXPECT_TRUE(on(v, Rung::precision, "bf16 accumulation")) << k;
     EXPECT_FALSE(v.unproven) << "n u >= 1: the deviation judges";
   }
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const Case c = gemm(dtype, 16, 300, 16);
-    EXPECT_TRUE(on(c.judge(emulated_gemm(c.inputs[0], c.inputs[1], same, rounder(format_of(dtype)))), Rung::precision, "accumulation"));
+    EXPECT_TRUE(on(c.judge(emulated_gemm(c.inputs[0], c.inputs[1], same, rounder(format_of(dtype)))), Rung::precision,
+                   "accumulation"));
   }
 }
 
@@ -335,7 +374,8 @@ TEST(Precision, ExcusesNoSingleWrongInteger) {
   for (double& v : a) v = static_cast<double>(rng.integer(-4, 4));
   for (double& v : b) v = static_cast<double>(rng.integer(-4, 4));
   const Case c = make_case("Gemm", {from(DType::f32, {8, 64}, a), from(DType::f32, {64, 8}, b)});
-  EXPECT_TRUE(on(c.judge(changed(c.right(), [](std::int64_t i, double y) { return i == 11 ? y + 1 : y; })), Rung::defect));
+  EXPECT_TRUE(
+      on(c.judge(changed(c.right(), [](std::int64_t i, double y) { return i == 11 ? y + 1 : y; })), Rung::defect));
 }
 
 // ---- Convention, unlikely, defect ----
@@ -350,11 +390,13 @@ TEST(ConventionRung, OfNaNInRelu) {
 }
 
 TEST(Unlikely, IsADriftOfThreeDeviations) {
-  for (const Case& c : {gemm(DType::f32, 64, 300, 64),
-                        make_case("Conv", {random_tensor(DType::f32, {1, 8, 40, 40}, 1), random_tensor(DType::f32, {8, 8, 5, 5}, 2)})}) {
+  for (const Case& c :
+       {gemm(DType::f32, 64, 300, 64), make_case("Conv", {random_tensor(DType::f32, {1, 8, 40, 40}, 1),
+                                                          random_tensor(DType::f32, {8, 8, 5, 5}, 2)})}) {
     const Tensor honest = c.worked({SumOrder::Kind::lanes, 8, false, 0}, inner_f32(DType::f32));
     const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
-    const Verdict v = c.judge(changed(honest, [&](std::int64_t i, double y) { return y + 3 * e.deviation[static_cast<std::size_t>(i)]; }));
+    const Verdict v = c.judge(
+        changed(honest, [&](std::int64_t i, double y) { return y + 3 * e.deviation[static_cast<std::size_t>(i)]; }));
     EXPECT_TRUE(on(v, Rung::unlikely, "odds")) << c.node.op;
     EXPECT_LT(v.odds, 1e-9);
     EXPECT_LE(v.excess, 1) << "possible";
@@ -367,7 +409,9 @@ TEST(Unlikely, IsOneBadRowAmongTenThousand) {
   const Tensor honest = c.worked({SumOrder::Kind::lanes, 4, false, 0}, inner_f32(DType::f32));
   EXPECT_LE(c.judge(honest).rung, Rung::rounding);
   const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
-  const Verdict v = c.judge(changed(honest, [&](std::int64_t i, double y) { return i / 32 == 7777 ? y + 4 * e.deviation[static_cast<std::size_t>(i)] : y; }));
+  const Verdict v = c.judge(changed(honest, [&](std::int64_t i, double y) {
+    return i / 32 == 7777 ? y + 4 * e.deviation[static_cast<std::size_t>(i)] : y;
+  }));
   EXPECT_TRUE(on(v, Rung::unlikely, "odds"));
 }
 
@@ -375,7 +419,8 @@ TEST(Unlikely, IsOneElementTenDeviationsOff) {
   const Case c = gemm(DType::f32, 16, 1000, 16);
   const Tensor right = c.right();
   const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
-  const Verdict v = c.judge(changed(right, [&](std::int64_t i, double y) { return i == 33 ? y + 10 * e.deviation[33] : y; }));
+  const Verdict v =
+      c.judge(changed(right, [&](std::int64_t i, double y) { return i == 33 ? y + 10 * e.deviation[33] : y; }));
   EXPECT_TRUE(on(v, Rung::unlikely));
   EXPECT_EQ(v.worst.index, 33);
   EXPECT_EQ(v.worst.coordinates, (Shape{2, 1}));
@@ -416,13 +461,15 @@ TEST(Defect, IsAMissingTerm) {
 TEST(NonFinite, IsAcceptedWhereAnOverflowMayGiveIt) {
   const double big = 3e38;
   // The second column is ordinary, so that no narrower operands explain the first.
-  const Case c = make_case("Gemm", {from(DType::f32, {1, 3}, {big, big, -big}), from(DType::f32, {3, 2}, {1, 1.1e-37, 1, 1.3e-37, 1, 1.7e-37})});
+  const Case c = make_case("Gemm", {from(DType::f32, {1, 3}, {big, big, -big}),
+                                    from(DType::f32, {3, 2}, {1, 1.1e-37, 1, 1.3e-37, 1, 1.7e-37})});
   const auto first = [](const Case& x, double y) { return x.judge(from(DType::f32, {1, 2}, {y, x.right().at(1)})); };
   EXPECT_TRUE(on(c.judge(c.right()), Rung::exact));
   EXPECT_LE(first(c, HUGE_VAL).rung, Rung::rounding);
   EXPECT_TRUE(on(first(c, -HUGE_VAL), Rung::defect));
   EXPECT_TRUE(on(first(c, std::nan("")), Rung::defect));
-  const Case d = make_case("Gemm", {from(DType::f32, {1, 4}, {big, big, -big, -big}), from(DType::f32, {4, 2}, {1, 1.1e-37, 1, 1.3e-37, 1, 1.7e-37, 1, 1.9e-37})});
+  const Case d = make_case("Gemm", {from(DType::f32, {1, 4}, {big, big, -big, -big}),
+                                    from(DType::f32, {4, 2}, {1, 1.1e-37, 1, 1.3e-37, 1, 1.7e-37, 1, 1.9e-37})});
   for (const double y : {HUGE_VAL, -HUGE_VAL, std::nan(""), 0.0}) EXPECT_LE(first(d, y).rung, Rung::rounding) << y;
   EXPECT_TRUE(on(first(d, 1e36), Rung::defect));
   const Case nan = make_case("Gemm", {from(DType::f32, {1, 2}, {std::nan(""), 1}), from(DType::f32, {2, 1}, {1, 1})});
@@ -457,7 +504,8 @@ TEST(SecondBackend, GetsTheSameVerdictFromKeptYardsticks) {
   const Case c = gemm();
   const auto p = c.pointers();
   NodeJudge judge(c.node, c.opset, p);
-  const Tensor honest = c.worked(SumOrder(), inner_f32(DType::f32)), narrow = emulated_gemm(c.inputs[0], c.inputs[1], rounder(kBF16), rounder(kF32));
+  const Tensor honest = c.worked(SumOrder(), inner_f32(DType::f32)),
+               narrow = emulated_gemm(c.inputs[0], c.inputs[1], rounder(kBF16), rounder(kF32));
   for (int round = 0; round < 2; ++round)
     for (const Tensor* got : {&honest, &narrow}) {
       const Verdict kept = judge.judge(std::span(&got, 1))[0], fresh = c.judge(*got);

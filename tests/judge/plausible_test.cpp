@@ -1,10 +1,12 @@
-// Odds: the tensor and its slices, duplicates once, groups once; the classic figures by hand; the noise floor's comparison.
+// Odds: the tensor and its slices, duplicates once, groups once; the classic figures by hand; the noise floor's
+// comparison.
+#include "judge/plausible.h"
+
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
 #include "judge/figures.h"
 #include "judge/judge.h"
-#include "judge/plausible.h"
 #include "numerics/statistics.h"
 
 namespace opdiff {
@@ -68,7 +70,8 @@ TEST(Plausible, OneElementMayNotStandOut) {
 TEST(Plausible, SlicesAreLookedAt) {
   for (const bool row : {true, false}) {
     Data d({500, 400});
-    for (std::int64_t k = 0; k < (row ? 400 : 500); ++k) d.z[static_cast<std::size_t>(row ? 123 * 400 + k : k * 400 + 123)] = 3;
+    for (std::int64_t k = 0; k < (row ? 400 : 500); ++k)
+      d.z[static_cast<std::size_t>(row ? 123 * 400 + k : k * 400 + 123)] = 3;
     EXPECT_FALSE(d.judge().plausible) << row;
     EXPECT_LT(d.judge().odds, 1e-9);
   }
@@ -136,7 +139,9 @@ TEST(ClassicFigures, LeaveOutWhatIsNotFinite) {
 }
 
 TEST(NoiseFloorComparison, SuspectsWhatStandsOut) {
-  const auto f32 = [](std::vector<double> v) { return Tensor::from_doubles(DType::f32, {static_cast<std::int64_t>(v.size())}, v); };
+  const auto f32 = [](std::vector<double> v) {
+    return Tensor::from_doubles(DType::f32, {static_cast<std::int64_t>(v.size())}, v);
+  };
   const std::vector<double> floor(4, 0.25);
   const Tensor reference = f32({1, 2, 3, 4});
   const FloorComparison close = compare_with_floor(f32({1.25, 2, 3, 4}), reference, floor);

@@ -1,5 +1,5 @@
-// Enclosures against MPFR: for operands anywhere inside their radii and any rounding that the profile admits, the result lies
-// inside the radius (plus the oracle's own error), or the overflow flags say what else it may be.
+// Enclosures against MPFR: for operands anywhere inside their radii and any rounding that the profile admits, the
+// result lies inside the radius (plus the oracle's own error), or the overflow flags say what else it may be.
 #include <gtest/gtest.h>
 
 #include "mp.h"
@@ -21,31 +21,49 @@ struct Operation {
   std::function<Enclosure<Quad>(const Enclosure<Quad>&, const Enclosure<Quad>&)> enclose_quad;
   std::function<Number(const Number&, const Number&)> exact;
   bool rounds = true;
-  double low = -HUGE_VAL;   // domain
+  double low = -HUGE_VAL;  // domain
 };
 
 template <class F, class G>
 Operation operation(std::string name, int operands, bool function, bool underflows, F f, G exact) {
-  return {std::move(name), operands, function, underflows, [f](const auto& a, const auto& b) { return f(a, b); },
-          [f](const auto& a, const auto& b) { return f(a, b); }, exact};
+  return {std::move(name),
+          operands,
+          function,
+          underflows,
+          [f](const auto& a, const auto& b) { return f(a, b); },
+          [f](const auto& a, const auto& b) { return f(a, b); },
+          exact};
 }
 
 std::vector<Operation> operations() {
   std::vector<Operation> ops{
-      operation("+", 2, false, false, [](auto a, auto b) { return a + b; }, [](auto& a, auto& b) { return Number(a + b); }),
-      operation("-", 2, false, false, [](auto a, auto b) { return a - b; }, [](auto& a, auto& b) { return Number(a - b); }),
-      operation("*", 2, false, true, [](auto a, auto b) { return a * b; }, [](auto& a, auto& b) { return Number(a * b); }),
-      operation("/", 2, false, true, [](auto a, auto b) { return a / b; }, [](auto& a, auto& b) { return Number(a / b); }),
-      operation("sqrt", 1, false, false, [](auto a, auto) { return sqrt(a); }, [](auto& a, auto&) { return Number(sqrt(a)); }),
-      operation("exp", 1, true, true, [](auto a, auto) { return exp(a); }, [](auto& a, auto&) { return Number(exp(a)); }),
-      operation("expm1", 1, true, true, [](auto a, auto) { return expm1(a); }, [](auto& a, auto&) { return mp::expm1(a); }),
-      operation("log", 1, true, true, [](auto a, auto) { return log(a); }, [](auto& a, auto&) { return Number(log(a)); }),
-      operation("tanh", 1, true, true, [](auto a, auto) { return tanh(a); }, [](auto& a, auto&) { return Number(tanh(a)); }),
-      operation("erf", 1, true, true, [](auto a, auto) { return erf(a); }, [](auto& a, auto&) { return mp::erf(a); }),
-      operation("maximum", 2, false, false, [](auto a, auto b) { return maximum(a, b); },
-                [](auto& a, auto& b) { return a < b ? b : a; }),
-      operation("minimum", 2, false, false, [](auto a, auto b) { return minimum(a, b); },
-                [](auto& a, auto& b) { return a < b ? a : b; }),
+      operation(
+          "+", 2, false, false, [](auto a, auto b) { return a + b; }, [](auto& a, auto& b) { return Number(a + b); }),
+      operation(
+          "-", 2, false, false, [](auto a, auto b) { return a - b; }, [](auto& a, auto& b) { return Number(a - b); }),
+      operation(
+          "*", 2, false, true, [](auto a, auto b) { return a * b; }, [](auto& a, auto& b) { return Number(a * b); }),
+      operation(
+          "/", 2, false, true, [](auto a, auto b) { return a / b; }, [](auto& a, auto& b) { return Number(a / b); }),
+      operation(
+          "sqrt", 1, false, false, [](auto a, auto) { return sqrt(a); },
+          [](auto& a, auto&) { return Number(sqrt(a)); }),
+      operation(
+          "exp", 1, true, true, [](auto a, auto) { return exp(a); }, [](auto& a, auto&) { return Number(exp(a)); }),
+      operation(
+          "expm1", 1, true, true, [](auto a, auto) { return expm1(a); }, [](auto& a, auto&) { return mp::expm1(a); }),
+      operation(
+          "log", 1, true, true, [](auto a, auto) { return log(a); }, [](auto& a, auto&) { return Number(log(a)); }),
+      operation(
+          "tanh", 1, true, true, [](auto a, auto) { return tanh(a); }, [](auto& a, auto&) { return Number(tanh(a)); }),
+      operation(
+          "erf", 1, true, true, [](auto a, auto) { return erf(a); }, [](auto& a, auto&) { return mp::erf(a); }),
+      operation(
+          "maximum", 2, false, false, [](auto a, auto b) { return maximum(a, b); },
+          [](auto& a, auto& b) { return a < b ? b : a; }),
+      operation(
+          "minimum", 2, false, false, [](auto a, auto b) { return minimum(a, b); },
+          [](auto& a, auto& b) { return a < b ? a : b; }),
   };
   for (Operation& o : ops) {
     if (o.name == "maximum" || o.name == "minimum") o.rounds = false;
@@ -88,14 +106,18 @@ Tally attack(const Operation& o, const Profile& profile, std::uint64_t seed, int
       if (o.low == 0) v = std::fabs(v);
       if (o.function && rng.chance(0.5)) v = round_to(rng.normal() * (rng.chance(0.5) ? 3 : 40), format);
       if (o.low == 0) v = std::fabs(v);
-      if (k == 1 && rng.chance(0.3)) v = round_to(operand[0].value() * (rng.chance(0.5) ? -1 : 1) * (1 + rng.normal() * 1e-3), format);
+      if (k == 1 && rng.chance(0.3))
+        v = round_to(operand[0].value() * (rng.chance(0.5) ? -1 : 1) * (1 + rng.normal() * 1e-3), format);
       if (!std::isfinite(v)) v = 1;
       operand[k] = Enclosure<V>(v);
       if (rng.chance(0.7)) {
         operand[k].e = rng.chance(0.1) ? std::fabs(rng.normal()) : std::fabs(v) * std::pow(10.0, rng.uniform(-9, 0.3));
-        operand[k].s = operand[k].e < 1e-290 ? 0 : static_cast<typename Enclosure<V>::Square>(operand[k].e) * operand[k].e / 9;
-        if (operand[k].e < 1e-290) operand[k].e = 0;  // radii are doubles: f64 operands that small have none that is exact
-        if (!(operand[k].magnitude() + operand[k].e <= format.max_finite())) operand[k].e = operand[k].magnitude() * 1e-7;
+        operand[k].s =
+            operand[k].e < 1e-290 ? 0 : static_cast<typename Enclosure<V>::Square>(operand[k].e) * operand[k].e / 9;
+        if (operand[k].e < 1e-290)
+          operand[k].e = 0;  // radii are doubles: f64 operands that small have none that is exact
+        if (!(operand[k].magnitude() + operand[k].e <= format.max_finite()))
+          operand[k].e = operand[k].magnitude() * 1e-7;
       }
       const double where = rng.chance(0.4) ? (rng.chance(0.5) ? 1 : -1) : rng.uniform(-1, 1);
       truth[k] = Number(v) + Number(operand[k].e) * where;
@@ -109,16 +131,17 @@ Tally attack(const Operation& o, const Profile& profile, std::uint64_t seed, int
     const Number z = o.exact(truth[0], truth[1]);
     if (!isfinite(z)) {
       const bool zero_divided = o.name == "/" && truth[1] == 0;
-      EXPECT_TRUE(zero_divided || (o.name == "log" && truth[0] == 0) || (o.function && truth[0] > 1e5)) << o.name << " case " << i;
+      EXPECT_TRUE(zero_divided || (o.name == "log" && truth[0] == 0) || (o.function && truth[0] > 1e5))
+          << o.name << " case " << i;
       const double v = y.value();
       EXPECT_TRUE(std::isnan(v) || std::isinf(v) || y.overflow) << o.name << " case " << i;
       continue;
     }
     // What the format gives, at worst.
-    const Number step = !o.rounds                 ? Number(0)
-                        : o.function              ? Number(4) * ulp_of(z, format)
+    const Number step = !o.rounds                  ? Number(0)
+                        : o.function               ? Number(4) * ulp_of(z, format)
                         : abs(z) < format.lambda() ? (o.underflows ? Number(format.eta()) / 2 : Number(0))
-                                                  : abs(z) * format.unit_roundoff();
+                                                   : abs(z) * format.unit_roundoff();
     for (const int side : {-1, 0, 1}) {
       const Number got = z + side * step;
       if (operand[0].exact() && operand[1].exact() && y.e == 0 && std::isfinite(y.value()) && !y.overflow) {
@@ -132,7 +155,8 @@ Tally attack(const Operation& o, const Profile& profile, std::uint64_t seed, int
         ++tally.overflowing;
         const bool finite_value = std::isfinite(y.value());
         EXPECT_TRUE(!finite_value || (y.overflow & (got > 0 ? kPlusInfinity : kMinusInfinity)))
-            << o.name << " " << profile.name << " case " << i << ": " << got.str(20) << " v " << y.value() << " e " << y.e;
+            << o.name << " " << profile.name << " case " << i << ": " << got.str(20) << " v " << y.value() << " e "
+            << y.e;
         continue;
       }
       if (!(y.e < kInfinity)) {
@@ -142,9 +166,9 @@ Tally attack(const Operation& o, const Profile& profile, std::uint64_t seed, int
       ++tally.checked;
       const double own = std::max(y.e * own_u / format.unit_roundoff(), own_u * y.magnitude());
       EXPECT_LE(abs(got - mp::of(y.v)), Number(y.e) + Number(own))
-          << o.name << " " << profile.name << " case " << i << " a " << operand[0].value() << "+-" << operand[0].e << " b "
-          << operand[1].value() << "+-" << operand[1].e << " at " << truth[0].str(20) << ", " << truth[1].str(20) << " v "
-          << y.value() << " side " << side;
+          << o.name << " " << profile.name << " case " << i << " a " << operand[0].value() << "+-" << operand[0].e
+          << " b " << operand[1].value() << "+-" << operand[1].e << " at " << truth[0].str(20) << ", "
+          << truth[1].str(20) << " v " << y.value() << " side " << side;
     }
     if (testing::Test::HasFailure()) return tally;
   }

@@ -1,7 +1,7 @@
 // What an overflow on the way may make of a result, operation by operation.
-#include <gtest/gtest.h>
-
 #include "numerics/enclosure.h"
+
+#include <gtest/gtest.h>
 
 namespace opdiff {
 namespace {

@@ -12,7 +12,9 @@ inline double nasty(Rng& rng, const Format& format) {
   double x = 0;
   switch (rng.integer(0, 7)) {
     case 0: x = rng.normal(); break;
-    case 1: x = std::ldexp(rng.uniform(1, 2), static_cast<int>(rng.integer(format.min_exponent, format.max_exponent))); break;
+    case 1:
+      x = std::ldexp(rng.uniform(1, 2), static_cast<int>(rng.integer(format.min_exponent, format.max_exponent)));
+      break;
     case 2: x = format.lambda() * rng.uniform(); break;
     case 3: x = format.max_finite() * rng.uniform(0.4, 1); break;
     case 4: x = std::ldexp(1.0, static_cast<int>(rng.integer(-8, 8))); break;

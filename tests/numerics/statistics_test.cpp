@@ -1,4 +1,6 @@
 // Quantiles against published values; profiles against the formats' definitions; orders of summation; the thread pool.
+#include "numerics/statistics.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -8,7 +10,6 @@
 #include "numerics/order.h"
 #include "numerics/parallel.h"
 #include "numerics/profile.h"
-#include "numerics/statistics.h"
 
 namespace opdiff {
 namespace {
@@ -28,7 +29,8 @@ TEST(Statistics, AreTheTables) {
 
 TEST(Statistics, TailsInvertQuantiles) {
   for (const std::int64_t n : {1, 2, 16, 1000, 1000000, 1000000000})
-    for (const double p : {0.5, 1e-3, 1e-9, 1e-15}) EXPECT_NEAR(rms_tail(n, rms_quantile(n, p)) / p, 1, 1e-6) << n << " " << p;
+    for (const double p : {0.5, 1e-3, 1e-9, 1e-15})
+      EXPECT_NEAR(rms_tail(n, rms_quantile(n, p)) / p, 1, 1e-6) << n << " " << p;
 }
 
 TEST(Profiles, AreTheFormats) {
@@ -91,12 +93,14 @@ TEST(Budget, HasARowForEveryFunction) {
 TEST(Orders, AreWhatTheySay) {
   const float big = 0x1p24f;
   const std::vector<double> x{big, 1, 1, 1, 1};
-  const auto sum = [&](SumOrder::Kind kind, int lanes = 1) { return sum_in_order(x, {}, {kind, lanes, false, 0}, kF32); };
-  EXPECT_EQ(sum(SumOrder::Kind::sequential), big);           // each 1 is lost
+  const auto sum = [&](SumOrder::Kind kind, int lanes = 1) {
+    return sum_in_order(x, {}, {kind, lanes, false, 0}, kF32);
+  };
+  EXPECT_EQ(sum(SumOrder::Kind::sequential), big);  // each 1 is lost
   EXPECT_EQ(sum(SumOrder::Kind::reversed), big + 4);
   EXPECT_EQ(sum(SumOrder::Kind::wide), big + 4);
-  EXPECT_EQ(sum(SumOrder::Kind::pairwise), big + 4);         // (big + 1) + (1 + (1 + 1)) is big + 3, a tie
-  EXPECT_EQ(sum(SumOrder::Kind::lanes, 2), big + 2);         // big + 1 + 1 in one lane, 2 in the other
+  EXPECT_EQ(sum(SumOrder::Kind::pairwise), big + 4);  // (big + 1) + (1 + (1 + 1)) is big + 3, a tie
+  EXPECT_EQ(sum(SumOrder::Kind::lanes, 2), big + 2);  // big + 1 + 1 in one lane, 2 in the other
   EXPECT_EQ(sum_in_order({}, {}, SumOrder(), kF32), 0);
   const double third = 1.0f / 3;
   EXPECT_EQ(sum_in_order(std::vector<double>{third, -1}, std::vector<double>{third, static_cast<float>(third * third)},

@@ -1,11 +1,12 @@
 // Order-free sums: value, magnitudes and squares against naive sums, every order inside the radius, the exact-sum rule,
 // flush to zero, overflow.
+#include "numerics/sum.h"
+
 #include <gtest/gtest.h>
 
 #include "numerics/nasty.h"
 #include "numerics/order.h"
 #include "numerics/product.h"
-#include "numerics/sum.h"
 
 namespace opdiff {
 namespace {
@@ -14,7 +15,8 @@ std::vector<SumOrder> orders(std::uint64_t seed) {
   using Kind = SumOrder::Kind;
   std::vector<SumOrder> all;
   for (const bool fused : {false, true}) {
-    for (const Kind kind : {Kind::sequential, Kind::reversed, Kind::pairwise, Kind::wide}) all.push_back({kind, 1, fused, 0});
+    for (const Kind kind : {Kind::sequential, Kind::reversed, Kind::pairwise, Kind::wide})
+      all.push_back({kind, 1, fused, 0});
     for (const int lanes : {2, 4, 8, 16, 33}) all.push_back({Kind::lanes, lanes, fused, 0});
     for (std::uint64_t k = 0; k < 4; ++k) all.push_back({Kind::shuffled, 1, fused, seed + k});
   }
@@ -86,7 +88,8 @@ TEST(SumOfEnclosures, HoldsEveryOrder) {
     const Enclosure<double> y = enclosed_sum<double>(x);
     for (const SumOrder& order : orders(rng.next())) {
       const double got = sum_in_order(x, {}, order, kF32), rho = y.e * 0x1p-29;
-      EXPECT_LE(std::fabs(got - y.v), y.e + rho + 0x1p-53 * std::fabs(y.v) + (order.kind == SumOrder::Kind::wide ? ulp(y.v, kF32) / 2 : 0))
+      EXPECT_LE(std::fabs(got - y.v),
+                y.e + rho + 0x1p-53 * std::fabs(y.v) + (order.kind == SumOrder::Kind::wide ? ulp(y.v, kF32) / 2 : 0))
           << "case " << i << " order " << static_cast<int>(order.kind) << " lanes " << order.lanes << " n " << x.size();
       if (y.e > 0) largest = std::max(largest, std::fabs(got - y.v) / y.e);
     }
@@ -110,7 +113,8 @@ TEST(Dot, AgreesWithNaiveSums) {
       for (std::int64_t c = 0; c < n; ++c) {
         long double total = starts ? start[static_cast<std::size_t>(r)] : 0, magnitudes = std::fabs(total), squares = 0;
         for (std::int64_t j = 0; j < k; ++j) {
-          const long double p = static_cast<long double>(a[static_cast<std::size_t>(r * k + j)]) * b[static_cast<std::size_t>(j * n + c)];
+          const long double p =
+              static_cast<long double>(a[static_cast<std::size_t>(r * k + j)]) * b[static_cast<std::size_t>(j * n + c)];
           total += p;
           magnitudes += std::fabs(p);
           if (p != 0) squares += total * total + p * p;
@@ -121,8 +125,10 @@ TEST(Dot, AgreesWithNaiveSums) {
         EXPECT_NEAR(blas[at], static_cast<double>(total), close) << m << "x" << n << "x" << k;
         if (out[at].exact()) continue;
         const double u = 0x1p-24, terms = static_cast<double>(k + (starts ? 1 : 0));
-        EXPECT_NEAR(out[at].e, gamma(terms, u) * static_cast<double>(magnitudes) + terms * kF32.eta() / 2, 1e-9 * out[at].e);
-        EXPECT_NEAR(out[at].s, u * u / 3 * static_cast<double>(squares) + terms * kF32.eta() * kF32.eta() / 12, 1e-9 * out[at].s);
+        EXPECT_NEAR(out[at].e, gamma(terms, u) * static_cast<double>(magnitudes) + terms * kF32.eta() / 2,
+                    1e-9 * out[at].e);
+        EXPECT_NEAR(out[at].s, u * u / 3 * static_cast<double>(squares) + terms * kF32.eta() * kF32.eta() / 12,
+                    1e-9 * out[at].s);
       }
   }
 }
@@ -135,7 +141,8 @@ TEST(Dot, HoldsEveryOrderFusedOrNot) {
     const Enclosure<double> y = enclosed_dot(a, b);
     for (const SumOrder& order : orders(rng.next())) {
       const double got = sum_in_order(a, b, order, kF32);
-      EXPECT_LE(std::fabs(got - y.v), y.e * (1 + 0x1p-29) + 0x1p-53 * std::fabs(y.v)) << "case " << i << " order " << static_cast<int>(order.kind);
+      EXPECT_LE(std::fabs(got - y.v), y.e * (1 + 0x1p-29) + 0x1p-53 * std::fabs(y.v))
+          << "case " << i << " order " << static_cast<int>(order.kind);
     }
   }
 }
@@ -262,7 +269,10 @@ TEST(Overflow, OfEverySequentialOrderIsCovered) {
       const double got = sum_in_order(x, {}, order, kF32);
       if (std::isfinite(got)) continue;
       ++infinite;
-      EXPECT_TRUE(y.overflow & (std::isnan(got) ? kNaN : got > 0 ? kPlusInfinity : kMinusInfinity)) << got << " case " << i;
+      EXPECT_TRUE(y.overflow & (std::isnan(got) ? kNaN
+                                : got > 0       ? kPlusInfinity
+                                                : kMinusInfinity))
+          << got << " case " << i;
     }
   }
   EXPECT_GT(infinite, 100);
@@ -272,7 +282,8 @@ TEST(Dgemm, CarriesNonFiniteValues) {
   const double inf = HUGE_VAL, nan = std::nan("");
   for (const std::int64_t n : {1, 3, 16, 17, 40}) {
     for (const std::int64_t m : {1, 5}) {
-      std::vector<double> a(static_cast<std::size_t>(m * 3), 1), b(static_cast<std::size_t>(3 * n), 0), y(static_cast<std::size_t>(m * n));
+      std::vector<double> a(static_cast<std::size_t>(m * 3), 1), b(static_cast<std::size_t>(3 * n), 0),
+          y(static_cast<std::size_t>(m * n));
       a[1] = inf;  // infinity times zero
       products({m, n, 3}, a.data(), b.data(), nullptr, y.data());
       for (std::int64_t j = 0; j < n; ++j) EXPECT_TRUE(std::isnan(y[static_cast<std::size_t>(j)])) << m << " " << n;

@@ -1,4 +1,5 @@
-// Centres against MPFR: rho bounds |c - R| for whole formulas in double (f32 and narrower under test) and binary128 (f64).
+// Centres against MPFR: rho bounds |c - R| for whole formulas in double (f32 and narrower under test) and binary128
+// (f64).
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
@@ -18,8 +19,10 @@ Tensor draw(DType dtype, Shape shape, std::uint64_t seed, double scale, double m
   return Tensor::from_doubles(dtype, std::move(shape), v);
 }
 
-// `exact` gives R from the inputs as stored; every formula and profile is looked at. Returns how near rho comes, at most.
-double check(const std::string& op, const std::vector<Tensor>& inputs, std::map<std::string, Attribute> attributes, const std::function<Numbers(const std::vector<Numbers>&)>& exact) {
+// `exact` gives R from the inputs as stored; every formula and profile is looked at. Returns how near rho comes, at
+// most.
+double check(const std::string& op, const std::vector<Tensor>& inputs, std::map<std::string, Attribute> attributes,
+             const std::function<Numbers(const std::vector<Numbers>&)>& exact) {
   Node node{"n", op, "", {}, {"y"}, std::move(attributes)};
   std::vector<const Tensor*> pointers;
   std::vector<Numbers> x;
@@ -43,8 +46,10 @@ double check(const std::string& op, const std::vector<Tensor>& inputs, std::map<
         const Number off = abs(c - right[i]);
         // low is a double: what is left of a binary128 below it is 2^-106 of the centre.
         const Number allowed = Number(e.rho[i]) + (e.low.empty() ? Number(0) : abs(c) * Number(0x1p-105));
-        EXPECT_LE(off, allowed) << op << " formula " << formula << " " << profile.name << " " << dtype_name(dtype) << " element " << i << " centre " << e.centre[i] << " R " << right[i].str(25);
-        EXPECT_LE(e.rho[i], e.deviation[i] / 8 + 1e-300) << op << " formula " << formula << " " << profile.name << " element " << i << ": evaluate wider";
+        EXPECT_LE(off, allowed) << op << " formula " << formula << " " << profile.name << " " << dtype_name(dtype)
+                                << " element " << i << " centre " << e.centre[i] << " R " << right[i].str(25);
+        EXPECT_LE(e.rho[i], e.deviation[i] / 8 + 1e-300)
+            << op << " formula " << formula << " " << profile.name << " element " << i << ": evaluate wider";
         EXPECT_LE(e.rho[i], e.radius[i] / 8 + 1e-300) << op;
         if (e.rho[i] > 0) nearest = std::max(nearest, static_cast<double>(off / Number(e.rho[i])));
         if (testing::Test::HasFailure()) return nearest;
@@ -95,7 +100,8 @@ TEST_P(Centre, OfSoftmaxes) {
 TEST_P(Centre, OfBatchNormalizationNextToTheMean) {
   for (const double mean : {0.0, 100.0, 1000.0}) {
     const DType t = GetParam();
-    const std::vector<Tensor> x{draw(t, {2, 3, 20}, 3, 1, mean), draw(t, {3}, 4, 1), draw(t, {3}, 5, 1), draw(t, {3}, 6, 0.1, mean), draw(t, {3}, 7, 0.1, 2)};
+    const std::vector<Tensor> x{draw(t, {2, 3, 20}, 3, 1, mean), draw(t, {3}, 4, 1), draw(t, {3}, 5, 1),
+                                draw(t, {3}, 6, 0.1, mean), draw(t, {3}, 7, 0.1, 2)};
     check("BatchNormalization", x, {}, [&](const auto& in) {
       Numbers y;
       const Number epsilon(static_cast<double>(1e-5f));
@@ -114,15 +120,17 @@ TEST_P(Centre, OfProductsAndMeans) {
     check("MatMul", x, {}, [&](const auto& in) {
       Numbers y(12);
       for (std::size_t i = 0; i < 12; ++i)
-        for (std::size_t l = 0; l < static_cast<std::size_t>(k); ++l) y[i] += in[0][i / 4 * static_cast<std::size_t>(k) + l] * in[1][l * 4 + i % 4];
+        for (std::size_t l = 0; l < static_cast<std::size_t>(k); ++l)
+          y[i] += in[0][i / 4 * static_cast<std::size_t>(k) + l] * in[1][l * 4 + i % 4];
       return y;
     });
-    check("ReduceMean", {draw(GetParam(), {2, k}, 10, 1)}, {{"axes", std::vector<std::int64_t>{1}}, {"keepdims", std::int64_t{0}}}, [&](const auto& in) {
-      Numbers y(2);
-      for (std::size_t i = 0; i < in[0].size(); ++i) y[i / static_cast<std::size_t>(k)] += in[0][i];
-      for (Number& v : y) v /= static_cast<double>(k);
-      return y;
-    });
+    check("ReduceMean", {draw(GetParam(), {2, k}, 10, 1)},
+          {{"axes", std::vector<std::int64_t>{1}}, {"keepdims", std::int64_t{0}}}, [&](const auto& in) {
+            Numbers y(2);
+            for (std::size_t i = 0; i < in[0].size(); ++i) y[i / static_cast<std::size_t>(k)] += in[0][i];
+            for (Number& v : y) v /= static_cast<double>(k);
+            return y;
+          });
   }
 }
 

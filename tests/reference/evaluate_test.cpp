@@ -16,7 +16,12 @@ namespace {
 
 Node node(std::string op, std::vector<std::string> inputs, std::vector<std::string> outputs,
           std::map<std::string, Attribute> attributes = {}) {
-  return {outputs.empty() ? "n" : "n_" + outputs[0], std::move(op), "", std::move(inputs), std::move(outputs), std::move(attributes)};
+  return {outputs.empty() ? "n" : "n_" + outputs[0],
+          std::move(op),
+          "",
+          std::move(inputs),
+          std::move(outputs),
+          std::move(attributes)};
 }
 Tensor random_tensor(Shape shape, std::uint64_t seed) {
   Rng rng(seed);
@@ -55,7 +60,8 @@ TEST(EvaluateGraph, NamesAMissingInput) {
 TEST(EvaluateGraph, DropsTensorsAfterTheirLastUse) {
   // A chain of 40 nodes: at most the input, one result and its operand are alive together.
   std::vector<Node> nodes;
-  for (int k = 0; k < 40; ++k) nodes.push_back(node("Relu", {k == 0 ? "x" : "t" + std::to_string(k - 1)}, {"t" + std::to_string(k)}));
+  for (int k = 0; k < 40; ++k)
+    nodes.push_back(node("Relu", {k == 0 ? "x" : "t" + std::to_string(k - 1)}, {"t" + std::to_string(k)}));
   const Graph g = graph(nodes, {"x"}, {"t39"});
   std::set<const std::byte*> distinct;
   const auto y = evaluate_graph(g, {{"x", random_tensor({1 << 16}, 1)}}, [&](const NodeVisit& v) -> Expected<void> {
@@ -67,7 +73,8 @@ TEST(EvaluateGraph, DropsTensorsAfterTheirLastUse) {
 }
 
 TEST(EvaluateGraph, KeepsWhatIsReadAgainAndDropsWhatNobodyReads) {
-  const Graph g = graph({node("Relu", {"x"}, {"a"}), node("Relu", {"a"}, {"unread"}), node("Mul", {"a", "a"}, {"b"}), node("Add", {"a", "b"}, {"y"})},
+  const Graph g = graph({node("Relu", {"x"}, {"a"}), node("Relu", {"a"}, {"unread"}), node("Mul", {"a", "a"}, {"b"}),
+                         node("Add", {"a", "b"}, {"y"})},
                         {"x"}, {"y"});
   const auto y = evaluate_graph(g, {{"x", Tensor::from_doubles(DType::f32, {1}, std::vector<double>{3})}});
   ASSERT_TRUE(y.has_value());
@@ -90,7 +97,8 @@ TEST(EvaluateGraph, AsksTheForeignEvaluator) {
   ASSERT_FALSE(alone.has_value());
   EXPECT_NE(alone.error().message.find("Frobnicate"), std::string::npos);
   int asked = 0;
-  const ForeignEvaluator twice = [&](const Node& n, std::span<const Tensor* const> inputs) -> Expected<std::vector<Tensor>> {
+  const ForeignEvaluator twice = [&](const Node& n,
+                                     std::span<const Tensor* const> inputs) -> Expected<std::vector<Tensor>> {
     ++asked;
     EXPECT_EQ(n.op, "Frobnicate");
     std::vector<double> v = inputs[0]->to_doubles();
@@ -101,10 +109,12 @@ TEST(EvaluateGraph, AsksTheForeignEvaluator) {
   ASSERT_TRUE(y.has_value());
   EXPECT_EQ(asked, 1);
   EXPECT_EQ(y->at("y").to_doubles(), (std::vector<double>{2, 0}));
-  const auto refused = evaluate_graph(g, x, {}, [](const Node&, auto) -> Expected<std::vector<Tensor>> { return make_error("cannot"); });
+  const auto refused =
+      evaluate_graph(g, x, {}, [](const Node&, auto) -> Expected<std::vector<Tensor>> { return make_error("cannot"); });
   ASSERT_FALSE(refused.has_value());
   EXPECT_NE(refused.error().message.find("cannot"), std::string::npos);
-  const auto few = evaluate_graph(g, x, {}, [](const Node&, auto) -> Expected<std::vector<Tensor>> { return std::vector<Tensor>{}; });
+  const auto few = evaluate_graph(
+      g, x, {}, [](const Node&, auto) -> Expected<std::vector<Tensor>> { return std::vector<Tensor>{}; });
   EXPECT_FALSE(few.has_value());
 }
 
@@ -121,15 +131,18 @@ TEST(EvaluateGraph, AVisitorMayStop) {
 
 TEST(EvaluatePerturbed, DisturbsBeforeAnybodyReads) {
   const Graph g = graph({node("Relu", {"x"}, {"a"}), node("Mul", {"a", "a"}, {"y"})}, {"x"}, {"y"});
-  const auto y = evaluate_perturbed(g, {{"x", Tensor::from_doubles(DType::f32, {1}, std::vector<double>{3})}}, [](int k, std::vector<Tensor>& out) {
-    if (k == 0) out[0] = Tensor::from_doubles(DType::f32, {1}, std::vector<double>{5});
-  });
+  const auto y = evaluate_perturbed(g, {{"x", Tensor::from_doubles(DType::f32, {1}, std::vector<double>{3})}},
+                                    [](int k, std::vector<Tensor>& out) {
+                                      if (k == 0)
+                                        out[0] = Tensor::from_doubles(DType::f32, {1}, std::vector<double>{5});
+                                    });
   ASSERT_TRUE(y.has_value());
   EXPECT_EQ(y->at("y").at(0), 25);
 }
 
 TEST(InferTypes, FollowsShapes) {
-  Graph g = graph({node("Conv", {"x", "w"}, {"a"}), node("Relu", {"a"}, {"b"}), node("Flatten", {"b"}, {"y"})}, {"x"}, {"y"});
+  Graph g =
+      graph({node("Conv", {"x", "w"}, {"a"}), node("Relu", {"a"}, {"b"}), node("Flatten", {"b"}, {"y"})}, {"x"}, {"y"});
   g.initialisers["w"] = random_tensor({4, 3, 3, 3}, 1);
   const auto t = infer_types(g, Types{{"x", {DType::f32, Shape{2, 3, 8, 8}}}});
   ASSERT_TRUE(t.has_value()) << t.error().message;
@@ -148,10 +161,13 @@ TEST(InferTypes, DataDependentShapesAreUnknown) {
 
 TEST(InferTypes, ShapesOfShapesAreKnown) {
   // Reshape to a part of another tensor's shape, as exporters write it; Slice without axes but with steps.
-  Graph g = graph({node("Shape", {"x"}, {"s"}), node("Slice", {"s", "from", "to", "", "step"}, {"part"}), node("Concat", {"part", "rest"}, {"target"}, {{"axis", std::int64_t{0}}}),
+  Graph g = graph({node("Shape", {"x"}, {"s"}), node("Slice", {"s", "from", "to", "", "step"}, {"part"}),
+                   node("Concat", {"part", "rest"}, {"target"}, {{"axis", std::int64_t{0}}}),
                    node("Reshape", {"x", "target"}, {"y"})},
                   {"x"}, {"y"});
-  const auto ints = [](std::vector<std::int64_t> v) { return Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(v.size())}, v); };
+  const auto ints = [](std::vector<std::int64_t> v) {
+    return Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(v.size())}, v);
+  };
   g.initialisers = {{"from", ints({0})}, {"to", ints({1})}, {"step", ints({1})}, {"rest", ints({-1})}};
   const auto t = infer_types(g, Types{{"x", {DType::f32, Shape{2, 3, 4}}}});
   ASSERT_TRUE(t.has_value()) << t.error().message;
@@ -180,7 +196,8 @@ TEST(InferTypes, UnknownOperatorsTakeTheirDeclaration) {
 }
 
 TEST(NoiseFloor, DependsOnTheSeedAlone) {
-  Graph g = graph({node("Gemm", {"x", "w"}, {"a"}), node("Sigmoid", {"a"}, {"b"}), node("Gemm", {"b", "w"}, {"y"})}, {"x"}, {"y"});
+  Graph g = graph({node("Gemm", {"x", "w"}, {"a"}), node("Sigmoid", {"a"}, {"b"}), node("Gemm", {"b", "w"}, {"y"})},
+                  {"x"}, {"y"});
   g.initialisers["w"] = random_tensor({12, 12}, 1);
   const TensorMap x{{"x", random_tensor({5, 12}, 2)}};
   set_threads(1);
@@ -212,7 +229,9 @@ TEST(NoiseFloor, OfOneNodeIsItsDeviation) {
 }
 
 TEST(NoiseFloor, GrowsThroughALayerAndHonestRunsStayBelowIt) {
-  Graph g = graph({node("Gemm", {"x", "w"}, {"a"}), node("Tanh", {"a"}, {"b"}), node("Gemm", {"b", "w"}, {"c"}), node("Softmax", {"c"}, {"y"})}, {"x"}, {"y", "a"});
+  Graph g = graph({node("Gemm", {"x", "w"}, {"a"}), node("Tanh", {"a"}, {"b"}), node("Gemm", {"b", "w"}, {"c"}),
+                   node("Softmax", {"c"}, {"y"})},
+                  {"x"}, {"y", "a"});
   g.initialisers["w"] = random_tensor({30, 30}, 1);
   const TensorMap x{{"x", random_tensor({6, 30}, 2)}};
   const auto floor = noise_floor(g, x, 8, 3);
@@ -240,7 +259,9 @@ TEST(NoiseFloor, GrowsThroughALayerAndHonestRunsStayBelowIt) {
 TEST(NoiseFloor, AsksForeignNodesUnperturbed) {
   Graph g = graph({node("Gemm", {"x", "w"}, {"a"}), node("Frobnicate", {"a"}, {"y"})}, {"x"}, {"y"});
   g.initialisers["w"] = random_tensor({4, 4}, 1);
-  const ForeignEvaluator same = [](const Node&, std::span<const Tensor* const> in) -> Expected<std::vector<Tensor>> { return std::vector<Tensor>{in[0]->clone()}; };
+  const ForeignEvaluator same = [](const Node&, std::span<const Tensor* const> in) -> Expected<std::vector<Tensor>> {
+    return std::vector<Tensor>{in[0]->clone()};
+  };
   const auto floor = noise_floor(g, {{"x", random_tensor({2, 4}, 2)}}, 8, 3, same);
   ASSERT_TRUE(floor.has_value());
   for (const double s : floor->at("y")) EXPECT_GT(s, 0);
