@@ -9,7 +9,8 @@ import tempfile
 import numpy
 import onnxruntime
 
-from opdiff_worker import (ALL_DTYPES, NUMPY, Backend, Tensor, Unsupported, check_options, instruction_set, serve)
+from opdiff_worker import (ALL_DTYPES, NUMPY, Backend, Tensor, Unsupported, check_options, instruction_set,
+                           memory_is_counted, serve)
 from passes import PASSES
 
 LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
@@ -102,6 +103,9 @@ class OnnxRuntime(Backend):
         options.log_severity_level = 3
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+        if memory_is_counted():
+            options.enable_cpu_mem_arena = False
+            options.enable_mem_pattern = False
         if self.level:
             options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[self.level])
         if profile_prefix:

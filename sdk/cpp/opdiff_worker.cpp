@@ -1,5 +1,6 @@
 #include "opdiff_worker.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -28,6 +29,14 @@ double cpu_ms() {
   return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
 }
 
+// What `--profile` preloads (sdk/preload); null without it.
+struct MemoryCounter {
+  void (*reset)() = reinterpret_cast<void (*)()>(dlsym(RTLD_DEFAULT, "opdiff_peak_reset"));
+  std::int64_t (*peak)() = reinterpret_cast<std::int64_t (*)()>(dlsym(RTLD_DEFAULT, "opdiff_peak_bytes"));
+  std::int64_t (*held)() = reinterpret_cast<std::int64_t (*)()>(dlsym(RTLD_DEFAULT, "opdiff_held_bytes"));
+  explicit operator bool() const { return reset && peak && held; }
+};
+
 [[noreturn]] void wrong_type(const Node& node, const std::string& name, const char* expected) {
   throw std::invalid_argument("attribute '" + name + "' of " + node.op + " is not " + expected);
 }
@@ -36,6 +45,7 @@ struct Prepared {
   std::vector<ValueInfo> inputs;
   std::vector<ValueInfo> outputs;
   std::unique_ptr<Model> model;
+  std::int64_t held_bytes = 0;  // what the backend made in `prepare`: its outputs' buffers, often
 };
 
 struct Reply {
@@ -88,7 +98,9 @@ class Worker {
       graph.model.assign(data, data + bytes);
     }
     Prepared prepared{graph.inputs, graph.outputs, nullptr};
+    if (memory_) memory_.reset();
     prepared.model = backend_.prepare(std::move(graph));
+    if (memory_) prepared.held_bytes = memory_.held();
     prepared_[handle] = std::move(prepared);
     return {};
   }
@@ -103,17 +115,20 @@ class Worker {
     if (repeat < 1) throw std::invalid_argument("repeat is " + std::to_string(repeat) + "; it is at least 1");
 
     RunResult result;
-    json wall = json::array();
+    json wall = json::array(), peaks = json::array();
     const double cpu_start = cpu_ms();
     for (std::int64_t i = 0; i < repeat; ++i) {
       result = {};
+      if (memory_) memory_.reset();
       const auto start = std::chrono::steady_clock::now();
       result = prepared.model->run(inputs);
       wall.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count());
+      if (memory_) peaks.push_back(prepared.held_bytes + memory_.peak());
     }
     Reply reply;
     reply.body["cpu_ms"] = cpu_ms() - cpu_start;
     reply.body["wall_ms"] = std::move(wall);
+    if (memory_) reply.body["peak_bytes"] = std::move(peaks);
     reply.body["node_ms"] = result.node_ms;
     reply.body["failures"] = json::object();
     for (const auto& [id, failure] : result.failures)
@@ -156,6 +171,7 @@ class Worker {
   }
 
   Backend& backend_;
+  const MemoryCounter memory_;
   bool greeted_ = false;
   std::map<std::int64_t, Prepared> prepared_;
 };

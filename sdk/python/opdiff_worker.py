@@ -15,6 +15,7 @@ The engine starts it as `python opdiff_worker.py path/to/worker.py`. An exceptio
 message (`Unsupported` and NotImplementedError: `unsupported`, MemoryError: `out-of-memory`). Prints go to the log.
 """
 import array
+import ctypes
 import json
 import math
 import mmap
@@ -129,6 +130,27 @@ def instruction_set():
              ("avx512_vnni", "avx512_vnni"), ("avx_vnni", "avx_vnni"), ("avx2", "avx2"), ("fma", "fma"),
              ("sve", "sve"), ("asimd", "asimd")]
     return " ".join(name for flag, name in known if flag in flags)
+
+
+class _MemoryCounter:
+    """What `--profile` preloads (sdk/preload); `there` is false without it."""
+
+    def __init__(self):
+        process = ctypes.CDLL(None)
+        self.there = hasattr(process, "opdiff_peak_reset")
+        if self.there:
+            self.reset = process.opdiff_peak_reset
+            self.reset.restype = None
+            self.peak = process.opdiff_peak_bytes
+            self.peak.restype = ctypes.c_int64
+
+
+_memory = _MemoryCounter()
+
+
+def memory_is_counted():
+    """Whether each run's peak memory is measured: then a framework's own arena must be off, it would hide all."""
+    return _memory.there
 
 
 def check_options(options, known):
@@ -287,12 +309,20 @@ class _Loop:
         state, profile = self.states[request["handle"]]
         inputs = {item["name"]: arena.tensor(item) for item in request["inputs"]}
         wall = []
+        peaks = []
         processor = time.process_time()
         for _ in range(max(1, int(request.get("repeat", 1)))):
+            result = None
+            if _memory.there:
+                _memory.reset()
             start = time.perf_counter()
             result = self.backend.run(state, inputs)
             wall.append((time.perf_counter() - start) * 1e3)
+            if _memory.there:
+                peaks.append(_memory.peak())
         reply = {"wall_ms": wall, "cpu_ms": (time.process_time() - processor) * 1e3, "outputs": [], "failures": {}}
+        if _memory.there:
+            reply["peak_bytes"] = peaks
         reply["node_ms"] = self.backend.node_times(state) if profile else {}
         if isinstance(result, Result):
             reply["failures"] = {node: {"outcome": outcome, "reason": reason}

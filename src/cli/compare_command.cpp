@@ -256,6 +256,7 @@ Expected<int> compare(const Arguments& arguments) {
   OpenOptions open;
   open.threads = arguments.threads;
   open.even_dead = true;
+  open.count_memory = arguments.profile;
   open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
   open.limits.interrupted = &interrupted;
   if (!arguments.memory_limit.empty()) {

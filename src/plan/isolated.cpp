@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "plan/profile.h"
 #include "plan/thread_pool.h"
 #include "plan/whole_model.h"
 
@@ -34,8 +35,7 @@ struct Returned {
   OutcomeKind outcome = OutcomeKind::ok;
   std::string reason;
   std::vector<std::optional<Tensor>> outputs;
-  std::optional<double> wall_ms;
-  std::optional<std::int64_t> peak_bytes;
+  NodeCost cost;
 };
 
 struct Batch {
@@ -113,6 +113,7 @@ class NodeCheck {
       }
       auto returned = std::make_shared<std::vector<Returned>>(batch->nodes.size());
       run_places(*backend, *batch, places, returned.get());
+      if (options_.profile) measure_places(*backend, *batch, places, returned.get());
       if (options_.stop()) return make_error("interrupted");  // what was running has been killed: no finding
       for (std::size_t place = 0; place < batch->nodes.size(); ++place) {
         const int same_as = batch->nodes[place].same_as;
@@ -146,9 +147,18 @@ class NodeCheck {
     }
     for (std::size_t i = 0; i < places.size(); ++i) {
       take(outcome, graph_.nodes[static_cast<std::size_t>(nodes[i].index)], sent, i, &(*returned)[places[i]]);
-      if (places.size() == 1 && !(*returned)[places[i]].wall_ms && !outcome.wall_ms.empty()) {
-        (*returned)[places[i]].wall_ms = outcome.wall_ms.back();
-      }
+      NodeCost& cost = (*returned)[places[i]].cost;
+      if (places.size() == 1 && !cost.wall_ms && !outcome.wall_ms.empty()) cost.wall_ms = outcome.wall_ms.back();
+    }
+  }
+
+  void measure_places(Backend& backend, const Batch& batch, const std::vector<std::size_t>& places,
+                      std::vector<Returned>* returned) {
+    pool_.wait();  // judging would take the processor from what is timed
+    for (const std::size_t place : places) {
+      if (options_.stop()) return;
+      Returned& node = (*returned)[place];
+      if (node.outcome == OutcomeKind::ok) node.cost = measure_node(backend, graph_, batch.nodes[place].view());
     }
   }
 
@@ -162,10 +172,8 @@ class NodeCheck {
       returned->outcome = failure->second.first;
       returned->reason = failure->second.second;
     }
-    if (const auto time = outcome.node_ms.find(id); time != outcome.node_ms.end()) returned->wall_ms = time->second;
-    if (const auto peak = outcome.node_peak_bytes.find(id); peak != outcome.node_peak_bytes.end()) {
-      returned->peak_bytes = peak->second;
-    }
+    if (const auto time = outcome.node_ms.find(id); time != outcome.node_ms.end())
+      returned->cost.wall_ms = time->second;
     if (returned->outcome != OutcomeKind::ok) return;
     for (std::size_t slot = 0; slot < node.outputs.size(); ++slot) {
       const std::string name = sent.output_name(place, slot);
@@ -183,8 +191,8 @@ class NodeCheck {
     const Node& node = graph_.nodes[static_cast<std::size_t>(waiting.index)];
     result->outcome = returned.outcome;
     result->reason = returned.reason;
-    result->wall_ms = returned.wall_ms;
-    result->peak_bytes = returned.peak_bytes;
+    result->wall_ms = returned.cost.wall_ms;
+    result->peak_bytes = returned.cost.peak_bytes;
     const NodeTensors view = waiting.view();
     const int opset = graph_.opset(node.domain);
     const auto look_up = [&](std::span<const Tensor* const> got, std::span<const Verdict> verdicts) {

@@ -38,6 +38,10 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return text;
 }
 
+std::string megabytes(std::int64_t bytes) {
+  return fmt::format("{:.{}f} MB", static_cast<double>(bytes) / 1e6, bytes < 1'000'000 ? 3 : 1);
+}
+
 class Console {
  public:
   Console(const RunRecord& record, const ConsoleOptions& options)
@@ -316,14 +320,13 @@ class Console {
           row.insert(row.end(), {std::string(to_string(outcome.outcome)), outcome.reason.substr(0, 60)});
         } else {
           const std::string how = verdict->explanation.empty() ? verdict->profile : verdict->explanation;
-          row.insert(
-              row.end(),
-              {node.has_reference ? std::string(to_string(verdict->rung)) : "unproven", how,
-               fmt::format("{:.3g}", outcome.own_error),
-               outcome.inherited_error ? fmt::format("{:.3g}", *outcome.inherited_error) : "-",
-               fmt::format("{:.3g}", verdict->z_rms), fmt::format("{:.3g}", verdict->z_max),
-               fmt::format("{:.3g}", verdict->excess), outcome.wall_ms ? fmt::format("{:.3f}", *outcome.wall_ms) : "-",
-               outcome.peak_bytes ? fmt::format("{:.1f} MB", static_cast<double>(*outcome.peak_bytes) / 1e6) : "-"});
+          row.insert(row.end(), {node.has_reference ? std::string(to_string(verdict->rung)) : "unproven", how,
+                                 fmt::format("{:.3g}", outcome.own_error),
+                                 outcome.inherited_error ? fmt::format("{:.3g}", *outcome.inherited_error) : "-",
+                                 fmt::format("{:.3g}", verdict->z_rms), fmt::format("{:.3g}", verdict->z_max),
+                                 fmt::format("{:.3g}", verdict->excess),
+                                 outcome.wall_ms ? fmt::format("{:.3f}", *outcome.wall_ms) : "-",
+                                 outcome.peak_bytes ? megabytes(*outcome.peak_bytes) : "-"});
         }
         rows.push_back(std::move(row));
       }

@@ -25,7 +25,7 @@ struct Outcome {
   double cpu_ms = 0;                      // of all repeats; 0 where the backend does not say
   std::map<std::string, double> node_ms;  // by node id, where the backend knows
   std::map<std::string, std::pair<OutcomeKind, std::string>> node_failures;  // by node id, isolated graphs only
-  std::map<std::string, std::int64_t> node_peak_bytes;                       // by node id, when profiling and known
+  std::vector<std::int64_t> peak_bytes;  // one a repeat; empty unless OpenOptions::count_memory
 
   bool ok() const { return kind == OutcomeKind::ok; }
   static Outcome failure(OutcomeKind kind, std::string reason) {

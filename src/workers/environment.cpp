@@ -147,6 +147,25 @@ Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed,
   return launch;
 }
 
+Expected<void> preload_memory_counter(Program* program) {
+  OPDIFF_TRY(const fs::path engine, engine_program());
+  const fs::path library = engine.parent_path() / "libopdiff_peak.so";
+  std::error_code ignored;
+  if (!fs::is_regular_file(library, ignored)) {
+    return make_error("memory cannot be counted: there is no {} (CMake's target opdiff_peak; none with sanitizers)",
+                      library.string());
+  }
+  if (library.string().find_first_of(" :") != std::string::npos) {
+    return make_error("memory cannot be counted: LD_PRELOAD takes no path with a space or a colon: {}",
+                      library.string());
+  }
+  const auto own = program->environment.find("LD_PRELOAD");
+  const char* const inherited = std::getenv("LD_PRELOAD");
+  const std::string others = own != program->environment.end() ? own->second.value_or("") : inherited ? inherited : "";
+  program->environment["LD_PRELOAD"] = library.string() + (others.empty() ? "" : ":" + others);
+  return {};
+}
+
 Expected<Launch> resolve(const BackendSpec& spec, int threads) {
   OPDIFF_TRY(const Manifest manifest, find_manifest(spec.name));
   if (manifest.kind == ManifestKind::builtin) {

@@ -32,6 +32,9 @@ std::vector<Installed> installed_backends(const std::string& name);
 Expected<Launch> resolve(const BackendSpec& spec, int threads = 0);
 Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed, const BackendSpec& spec, int threads);
 
+// The program will count its memory (sdk/preload/peak_memory.cpp).
+Expected<void> preload_memory_counter(Program* program);
+
 struct BackendListing {
   Manifest manifest;
   std::vector<Installed> installed;  // of `builtin`: empty

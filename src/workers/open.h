@@ -11,8 +11,9 @@ namespace opdiff {
 
 struct OpenOptions {
   WorkerLimits limits;
-  int threads = 0;         // per worker; 0: as many as the machine has
-  bool even_dead = false;  // see WorkerBackend::start
+  int threads = 0;            // per worker; 0: as many as the machine has
+  bool even_dead = false;     // see WorkerBackend::start
+  bool count_memory = false;  // Outcome::peak_bytes: sdk/preload in the worker, the framework's own arenas off
 };
 
 // Starts the worker and says hello. `faulty:base=SPEC,...` opens the base and plants the fault (workers/faulty.h). The

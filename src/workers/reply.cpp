@@ -160,6 +160,11 @@ Expected<Outcome> read_run(const json& reply, const FileDescriptor& arena, std::
       if (const auto value = milliseconds(time)) outcome.wall_ms.push_back(*value);
     }
   }
+  if (const auto peaks = reply.find("peak_bytes"); peaks != reply.end() && peaks->is_array()) {
+    for (const auto& peak : *peaks) {
+      if (peak.is_number_unsigned()) outcome.peak_bytes.push_back(peak.get<std::int64_t>());
+    }
+  }
   if (const auto time = reply.find("cpu_ms"); time != reply.end()) outcome.cpu_ms = milliseconds(*time).value_or(0);
   if (const auto times = reply.find("node_ms"); times != reply.end() && times->is_object()) {
     for (const auto& [node, time] : times->items()) {
