@@ -307,8 +307,9 @@ Expected<int> compare(const Arguments& arguments) {
   record.status = status_lines(record.result, policy);
   record.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   name_repeats(&record);
+  print(arguments, record);  // first: what was found must not be lost with a full disk
+  std::fflush(stdout);
   if (!arguments.out.empty()) OPDIFF_RETURN_IF_ERROR(write_result(record));
-  print(arguments, record);
   return static_cast<int>(worst_status(record.status));
 }
 
@@ -333,15 +334,18 @@ void add_compare_command(CLI::App& app, int* status) {
       "--accept", arguments->accept,
       "RUNG=NAME that --fail-on lets pass, such as precision=bf16; or known: the documented divergences of\n"
       "known.toml, which otherwise end with status 1; may be repeated");
-  command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|");
-  command->add_option("--atol", arguments->atol, "see --rtol");
+  command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|")
+      ->check(CLI::Range(0.0, 1e300));
+  command->add_option("--atol", arguments->atol, "see --rtol")->check(CLI::Range(0.0, 1e300));
   command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");
   command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")->capture_default_str();
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
+      ->check(CLI::Range(0.001, 1e9))
       ->capture_default_str();
   command->add_option("--memory-limit", arguments->memory_limit,
                       "resident memory of one backend, such as 4G; default: 3/4 of the machine's");
   command->add_option("--threads", arguments->threads, "of each backend and of the judge; default: all")
+      ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command->add_flag("--details", arguments->details, "a table of every node on every backend");
   command->add_flag("--quiet", arguments->quiet, "the first line only");

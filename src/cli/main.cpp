@@ -14,6 +14,10 @@ int main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? opdiff::kClean : opdiff::kCannotRun;
+  } catch (const std::bad_alloc&) {
+    return opdiff::cannot_run({"out of memory: a tensor of the model or of its evaluation does not fit"});
+  } catch (const std::exception& error) {  // standard output is full or closed
+    return opdiff::cannot_run({error.what()});
   }
   return status;
 }

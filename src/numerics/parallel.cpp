@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -33,17 +35,28 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& b
   std::atomic<std::int64_t> next = 0;
   const Arithmetic profile = arithmetic();
   const SumOrder order = working_order();
+  std::exception_ptr failure;  // out of memory, mostly: the first one goes to the caller
+  std::mutex failing;
   const auto work = [&] {
     const ProfileScope scope(profile);
     const bool was_inside = inside;
     inside = true;
     working_order() = order;
-    for (std::int64_t i = next++; i < count; i = next++) body(i);
+    try {
+      for (std::int64_t i = next++; i < count; i = next++) body(i);
+    } catch (...) {
+      const std::lock_guard lock(failing);
+      if (!failure) failure = std::current_exception();
+      next = count;
+    }
     inside = was_inside;
   };
-  std::vector<std::jthread> pool;
-  for (int t = 1; t < threads; ++t) pool.emplace_back(work);
-  work();
+  {
+    std::vector<std::jthread> pool;
+    for (int t = 1; t < threads; ++t) pool.emplace_back(work);
+    work();
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace opdiff
