@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kShown = 8;
 
-struct Arithmetic_ {
+struct HonestWay {
   SumOrder order;
   int formula;
   Profile profile;
@@ -25,12 +25,12 @@ std::string_view order_name(SumOrder::Kind kind) {
 }
 
 // One honest way to compute, drawn at random: order of summation, FMA, formula, profile.
-Arithmetic_ draw_arithmetic(const MetaOperator& op, DType dtype, Rng& rng) {
+HonestWay draw_arithmetic(const MetaOperator& op, DType dtype, Rng& rng) {
   static constexpr SumOrder::Kind kKinds[] = {SumOrder::Kind::sequential, SumOrder::Kind::reversed,
                                               SumOrder::Kind::pairwise,   SumOrder::Kind::lanes,
                                               SumOrder::Kind::shuffled,   SumOrder::Kind::wide};
   static constexpr int kLaneCounts[] = {2, 4, 8, 16};
-  Arithmetic_ a;
+  HonestWay a;
   a.order = {rng.pick(kKinds), rng.pick(kLaneCounts), rng.chance(0.5), rng.next()};
   a.formula = static_cast<int>(rng.integer(0, static_cast<std::int64_t>(op.formulas.size()) - 1));
   a.profile = profiles_differ(dtype) && rng.chance(0.5) ? inner_storage(dtype) : inner_f32(dtype);
@@ -41,7 +41,7 @@ Arithmetic_ draw_arithmetic(const MetaOperator& op, DType dtype, Rng& rng) {
   return a;
 }
 
-std::vector<Tensor> compute(const MetaOperator& op, const Call& call, const Arithmetic_& a) {
+std::vector<Tensor> compute(const MetaOperator& op, const Call& call, const HonestWay& a) {
   const SumOrder outer = working_order();
   working_order() = a.order;
   std::vector<Tensor> outputs = work(op, call, a.profile, a.formula);
@@ -98,7 +98,7 @@ HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_
     NodeJudge judge(sample.node, sample.opset, inputs);
     Rng rng(seed, "honest " + std::string(op.name), static_cast<std::uint64_t>(index));
     for (int way = 0; way < 3; ++way) {
-      const Arithmetic_ a = draw_arithmetic(op, dtype, rng);
+      const HonestWay a = draw_arithmetic(op, dtype, rng);
       const std::vector<Tensor> got = compute(op, call, a);
       for (const Verdict& v : judge.judge(pointers(got, call))) {
         ++result.cases;

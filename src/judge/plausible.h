@@ -14,11 +14,11 @@ namespace opdiff {
 
 // Odds at which honest rounding is no longer believed, per tensor.
 inline constexpr double kOdds = 1e-9;
-// Honest kernels' root mean square reaches 0.77 (sequential f32 sums of varied data; shared/prototype/sums.py), so
+// Honest kernels' root mean square reaches 0.77 (sequential f32 sums of varied data: docs/numerics.md), so
 // limits on it are scaled by that, and never below 2: structured data correlate roundings.
 inline constexpr double kHonestRms = 0.77;
 inline constexpr double kLeastRmsLimit = 2;
-// Largest single |z| that honest kernels showed is 4.2 (prototype/operators.py).
+// Largest single |z| that honest kernels showed is 4.2 (docs/numerics.md).
 inline constexpr double kLeastMaxLimit = 8;
 
 struct Plausibility {
