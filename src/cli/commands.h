@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/utf8.h"
 
 namespace opdiff {
 
@@ -20,9 +21,14 @@ inline constexpr int kDefect = 1;
 inline constexpr int kCannotRun = 2;
 inline constexpr int kBackendDied = 3;
 
-// Prints the error and returns kCannotRun.
+// Prints the error and returns kCannotRun. Its lines are ours; other control characters come from elsewhere.
 inline int cannot_run(const Error& error) {
-  fmt::print(stderr, "opdiff: {}\n", error.message);
+  std::string text;
+  std::string_view rest = error.message;
+  for (std::size_t end; (end = rest.find('\n')) != std::string_view::npos; rest.remove_prefix(end + 1)) {
+    text += escape_controls(rest.substr(0, end)) + "\n";
+  }
+  fmt::print(stderr, "opdiff: {}{}\n", text, escape_controls(rest));
   return kCannotRun;
 }
 

@@ -39,6 +39,46 @@ class Reader {
   std::set<std::pair<std::string, std::string>> functions_;  // domain, name
 };
 
+void escape(std::string* name) {
+  if (const std::string clean = escape_controls(*name); clean != *name) *name = clean;
+}
+void escape(google::protobuf::RepeatedPtrField<std::string>* names) {
+  for (std::string& name : *names) escape(&name);
+}
+
+// A model's names end up on terminals, in reports and in archives: what could harm there is written out, everywhere
+// alike, before anybody reads it. Protobuf itself refuses nesting that is too deep.
+void escape_names(onnx::GraphProto* graph) {
+  escape(graph->mutable_name());
+  for (auto& tensor : *graph->mutable_initializer()) escape(tensor.mutable_name());
+  for (auto* infos : {graph->mutable_input(), graph->mutable_output(), graph->mutable_value_info()}) {
+    for (auto& info : *infos) {
+      escape(info.mutable_name());
+      if (!info.type().tensor_type().has_shape()) continue;
+      for (auto& dimension : *info.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
+        if (dimension.has_dim_param()) escape(dimension.mutable_dim_param());
+    }
+  }
+  for (auto& node : *graph->mutable_node()) {
+    for (std::string* name : {node.mutable_name(), node.mutable_op_type(), node.mutable_domain()}) escape(name);
+    escape(node.mutable_input());
+    escape(node.mutable_output());
+    for (auto& attribute : *node.mutable_attribute()) {
+      escape(attribute.mutable_name());
+      if (attribute.has_g()) escape_names(attribute.mutable_g());
+    }
+  }
+}
+
+void escape_names(onnx::ModelProto* model) {
+  for (auto& import : *model->mutable_opset_import()) escape(import.mutable_domain());
+  for (auto& function : *model->mutable_functions()) {
+    escape(function.mutable_domain());
+    escape(function.mutable_name());
+  }
+  if (model->has_graph()) escape_names(model->mutable_graph());
+}
+
 Expected<void> check_utf8(std::string_view what, const std::string& name) {
   if (is_valid_utf8(name)) return {};
   return make_error("the {} '{}' is not UTF-8", what, replace_invalid_utf8(name));
@@ -276,6 +316,7 @@ Expected<Graph> parse_onnx(std::string_view bytes, const std::filesystem::path& 
   onnx::ModelProto model;
   if (!model.ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return make_error("{}: is not an ONNX model, or is truncated or damaged (the protobuf cannot be read)", name);
+  escape_names(&model);
   auto graph = Reader(model_folder, bytes.size()).read_model(model);
   if (!graph) return with_context(name, graph.error());
   return graph;

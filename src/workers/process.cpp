@@ -227,7 +227,7 @@ std::string WorkerProcess::log_tail() const {
     }
   }
   flush();
-  return replace_invalid_utf8(result);
+  return escape_controls(replace_invalid_utf8(result));
 }
 
 }  // namespace opdiff

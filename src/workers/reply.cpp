@@ -13,6 +13,14 @@ using nlohmann::json;
 constexpr int kMaximumDepth = 8;  // a reply of `run` is 4 deep
 constexpr std::size_t kMaximumReason = 4000;
 
+std::string one_line(std::string text) {
+  if (text.size() > kMaximumReason) text.resize(kMaximumReason);
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  }
+  return escape_controls(replace_invalid_utf8(text));
+}
+
 Expected<std::string> string_of(const json& object, const char* key, bool required) {
   const auto found = object.find(key);
   if (found == object.end()) {
@@ -30,7 +38,7 @@ Expected<std::vector<std::string>> strings_of(const json& object, const char* ke
   if (!found->is_array()) return make_error("'{}' is no list", key);
   for (const auto& item : *found) {
     if (!item.is_string()) return make_error("'{}' holds something that is no string", key);
-    result.push_back(item.get<std::string>());
+    result.push_back(one_line(item.get<std::string>()));
   }
   return result;
 }
@@ -48,14 +56,6 @@ std::optional<OutcomeKind> outcome_from(const std::string& text) {
     if (to_string(kind) == text) return kind;
   }
   return std::nullopt;
-}
-
-std::string one_line(std::string text) {
-  if (text.size() > kMaximumReason) text.resize(kMaximumReason);
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) c = ' ';
-  }
-  return replace_invalid_utf8(text);
 }
 
 Expected<std::pair<OutcomeKind, std::string>> outcome_of(const json& object) {
@@ -129,11 +129,11 @@ Expected<Reply> parse_reply(std::string_view text, std::int64_t id) {
 
 Expected<BackendInfo> read_hello(const json& reply) {
   BackendInfo info;
-  OPDIFF_TRY(info.name, string_of(reply, "name", true));
-  OPDIFF_TRY(info.version, string_of(reply, "version", true));
-  OPDIFF_TRY(info.build, string_of(reply, "build", false));
-  OPDIFF_TRY(info.device, string_of(reply, "device", false));
-  OPDIFF_TRY(info.isa, string_of(reply, "isa", false));
+  OPDIFF_TRY(info.name, string_of(reply, "name", true).map(one_line));
+  OPDIFF_TRY(info.version, string_of(reply, "version", true).map(one_line));
+  OPDIFF_TRY(info.build, string_of(reply, "build", false).map(one_line));
+  OPDIFF_TRY(info.device, string_of(reply, "device", false).map(one_line));
+  OPDIFF_TRY(info.isa, string_of(reply, "isa", false).map(one_line));
   OPDIFF_TRY(info.operators, strings_of(reply, "operators"));
   OPDIFF_TRY(info.passes, strings_of(reply, "passes"));
   OPDIFF_TRY(info.gradient, bool_of(reply, "gradient"));

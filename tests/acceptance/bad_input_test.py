@@ -7,7 +7,7 @@ import sys
 import tempfile
 
 import files
-from support import CANNOT_RUN, CLEAN, ROOT, Tally, compare, is_there
+from support import CANNOT_RUN, CLEAN, DEFECT, ROOT, Tally, compare, is_there
 
 BAD = ROOT / "tests" / "models" / "bad"
 
@@ -113,9 +113,36 @@ def bad_inputs(folder: pathlib.Path) -> Tally:
     return tally
 
 
+def hostile_names(folder: pathlib.Path) -> Tally:
+    """Names that would steer a terminal, forge a line of the report, or spoil an archive."""
+    tally = Tally("names with control characters")
+    name = "a\x1b[31m/b\nopdiff: clean\u202e"
+    model = files.onnx(
+        folder / "hostile.onnx",
+        [(name, "Relu", ["x"], "\x1b]0;t\n"), ("sum", "Add", ["\x1b]0;t\n", "x"], "y\x9b")],
+        {"x": [4, 8]},
+        {"y\x9b": [4, 8]},
+    )
+    for backends in ("reference", "faulty:base=reference,op=Relu,fault=scale,size=2"):
+        for more in ([], ["--details"]):
+            with compare(model, "--backends", backends, *more) as run:
+                faults = run.leftovers()
+                if run.status != (CLEAN if backends == "reference" else DEFECT) or run.result is None:
+                    faults.append(run.describe())
+                if any(ord(c) < 32 and c != "\n" or c in "\x7f\x9b\u202e" for c in run.stdout + run.stderr):
+                    faults.append(f"control characters: {run.stdout!r}")
+                if "\nopdiff: clean" in run.stdout:
+                    faults.append("a name forged a line")
+                if backends != "reference" and len(list(run.out.glob("culprits/1-*"))) != 3:
+                    faults.append(f"cases: {list(run.out.rglob('*'))}")
+            tally.case(f"{backends} {more}", faults)
+    return tally
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         tallies = [bad_models(), bad_inputs(pathlib.Path(folder)), known_to_a_backend(pathlib.Path(folder))]
+        tallies.append(hostile_names(pathlib.Path(folder)))
     return max([tally.close() for tally in tallies])
 
 

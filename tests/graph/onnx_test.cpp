@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "graph/onnx_reader.h"
 #include "graph/onnx_writer.h"
+#include "graph/validate.h"
 #include "sample_graphs.h"
 
 #define ONNX_ML 1
@@ -134,6 +135,28 @@ TEST_F(OnnxTest, NodeIds) {
   EXPECT_EQ(graph->nodes[1].id, "r");
   EXPECT_EQ(graph->nodes[2].id, "f#2");
   EXPECT_EQ(graph->nodes[3].id, "f");
+}
+
+TEST_F(OnnxTest, ControlCharactersInNamesAreWrittenOut) {
+  onnx::ModelProto model = small_proto();
+  for (auto& node : *model.mutable_graph()->mutable_node()) {
+    node.set_name(node.name() + "\x1b[2J\n");
+    for (std::string& name : *node.mutable_input()) name += name.empty() ? "" : "\x1b";
+    for (std::string& name : *node.mutable_output()) name += name.empty() ? "" : "\x1b";
+  }
+  for (auto& tensor : *model.mutable_graph()->mutable_initializer()) tensor.set_name(tensor.name() + "\x1b");
+  for (auto* infos : {model.mutable_graph()->mutable_input(), model.mutable_graph()->mutable_output(),
+                      model.mutable_graph()->mutable_value_info()}) {
+    for (auto& info : *infos) info.set_name(info.name() + "\x1b");
+  }
+  auto graph = parse(model);
+  ASSERT_TRUE(graph) << graph.error().message;
+  for (const Node& node : graph->nodes) {
+    EXPECT_THAT(node.id, testing::EndsWith("\\x1b[2J\\n"));
+    for (const std::string& name : node.outputs) EXPECT_EQ(name.find('\x1b'), std::string::npos);
+  }
+  // Uses still meet what is used.
+  EXPECT_TRUE(validate(*graph)) << validate(*graph).error().message;
 }
 
 TEST_F(OnnxTest, TypedFieldsOfEveryDtype) {
