@@ -87,10 +87,10 @@ std::vector<DType> float_types(const MetaOperator& op) {
   return types;
 }
 
-HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_t seed, int count) {
+HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_t seed, int count, int first) {
   HonestAttack result;
   if (!op.kernels.working) return result;
-  for (int index = 0; index < count; ++index) {
+  for (int index = first; index < first + count; ++index) {
     const Sample sample = make_sample(op, dtype, seed, static_cast<std::uint64_t>(index));
     const std::vector<const Tensor*> inputs = sample.pointers();
     const Call call(sample.node, sample.opset, inputs);
@@ -269,10 +269,10 @@ void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, con
 
 }  // namespace
 
-FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t seed, int count) {
+FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t seed, int count, int first) {
   FaultAttack result;
   Planter planter(op, dtype, seed, result);
-  for (int index = 0; index < count; ++index) {
+  for (int index = first; index < first + count; ++index) {
     const Sample sample = make_sample(op, dtype, seed, static_cast<std::uint64_t>(index));
     const std::vector<const Tensor*> inputs = sample.pointers();
     const Call call(sample.node, sample.opset, inputs);

@@ -25,8 +25,9 @@ struct HonestAttack {
   std::vector<std::string> first_alarms;  // up to 8: sample, arithmetic, verdict
 };
 
-// `count` samples, each computed by Working arithmetic in several orders of summation, formulas and profiles.
-HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_t seed, int count);
+// `count` samples from number `first` on, each computed by Working arithmetic in several orders of summation, formulas
+// and profiles.
+HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_t seed, int count, int first = 0);
 
 struct Caught {
   std::int64_t planted = 0, caught = 0;
@@ -46,6 +47,6 @@ struct FaultAttack {
 // Promised sizes (docs/numerics.md, section 9): 4 deviations on the whole tensor or a slice of it, 10 on one element.
 inline constexpr double kPromisedWhole = 4, kPromisedElement = 10;
 
-FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t seed, int count);
+FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t seed, int count, int first = 0);
 
 }  // namespace opdiff

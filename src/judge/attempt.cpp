@@ -19,7 +19,7 @@ double median(std::vector<double> z) {
 
 }  // namespace
 
-AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output, const Tensor& got,
+Attempt::Attempt(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                            const Tensor& expected)
     : op_(op), call_(call), output_(output), got_(got), y_(got.to_doubles()), max_limit_(max_limit(got.size())) {
   const std::size_t n = y_.size();
@@ -54,7 +54,7 @@ AttemptState::AttemptState(const MetaOperator& op, const Call& call, int output,
   finish(Rung::exact, "");
 }
 
-AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) const {
+Attempt::Look Attempt::look(const EnclosedTensor& e, std::size_t i) const {
   const double y = y_[i], c = e.centre[i];
   const std::uint8_t overflow = e.overflow[i];
   if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
@@ -75,13 +75,13 @@ AttemptState::Look AttemptState::look(const EnclosedTensor& e, std::size_t i) co
   return {std::fabs(off) <= radius ? Fit::possible : Fit::impossible, z};
 }
 
-Plausibility AttemptState::score(const std::vector<double>& z, Scoring scoring) const {
+Plausibility Attempt::score(const std::vector<double>& z, Scoring scoring) const {
   Scores scores{got_.shape(), z, counted_, centre_, y_, std::nullopt};
   if (op_.group_axes) scores.group_axes = op_.group_axes(call_, output_);
   return judge_scores(scores, scoring);
 }
 
-bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
+bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
                            const std::string& explanation, bool radius_proves) {
   const std::size_t n = y_.size();
   std::vector<double> fresh(n, 0);
@@ -148,7 +148,7 @@ bool AttemptState::explain(Rung rung, const EnclosedTensor& e, const std::string
   return true;
 }
 
-bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts, const std::string& explanation) {
+bool Attempt::accept_remaining(Rung rung, const std::vector<bool>& accepts, const std::string& explanation) {
   for (std::size_t i = 0; i < y_.size(); ++i)
     if (!passed_[i] && !accepts[i]) return false;
   std::vector<double> z = z_;
@@ -168,9 +168,9 @@ bool AttemptState::accept_remaining(Rung rung, const std::vector<bool>& accepts,
   return true;
 }
 
-double AttemptState::rounding_median() const { return median(rounding_z_); }
+double Attempt::rounding_median() const { return median(rounding_z_); }
 
-AttemptState::Medians AttemptState::medians_in(const EnclosedTensor& e) const {
+Attempt::Medians Attempt::medians_in(const EnclosedTensor& e) const {
   std::vector<double> errors, deviations;
   for (std::size_t i = 0; i < rounding_deviation_.size(); ++i) {
     if (!(e.deviation[i] > 0 && rounding_deviation_[i] > 0) || !std::isfinite(error_[i])) continue;
@@ -180,7 +180,7 @@ AttemptState::Medians AttemptState::medians_in(const EnclosedTensor& e) const {
   return {median(std::move(errors)), median(std::move(deviations))};
 }
 
-double AttemptState::share_explained(const EnclosedTensor& e) const {
+double Attempt::share_explained(const EnclosedTensor& e) const {
   std::int64_t explained = 0;
   for (std::size_t i = 0; i < y_.size(); ++i) {
     const Look l = look(e, i);
@@ -189,13 +189,13 @@ double AttemptState::share_explained(const EnclosedTensor& e) const {
   return y_.empty() ? 1 : static_cast<double>(explained) / static_cast<double>(y_.size());
 }
 
-void AttemptState::settle(Rung rung, const std::string& explanation) {
+void Attempt::settle(Rung rung, const std::string& explanation) {
   for (std::size_t i = 0; i < y_.size(); ++i)
     if (!passed_[i] || std::fabs(z_[i]) > kLeastRmsLimit) rung_[i] = rung;
   finish(rung, explanation);
 }
 
-double AttemptState::share_too_good(const EnclosedTensor& e) const {
+double Attempt::share_too_good(const EnclosedTensor& e) const {
   // Correct rounding has a chance of at most 1 / (4 sqrt(2 pi) 0.5) = 0.2 there, for errors of half the deviation.
   constexpr double kManyUlps = 4;
   std::int64_t spread = 0, good = 0;
@@ -207,7 +207,7 @@ double AttemptState::share_too_good(const EnclosedTensor& e) const {
   return spread > 0 ? static_cast<double>(good) / static_cast<double>(spread) : 0;
 }
 
-std::vector<std::int64_t> AttemptState::standing_out() const {
+std::vector<std::int64_t> Attempt::standing_out() const {
   std::vector<std::int64_t> elements;
   for (std::size_t i = 0; i < y_.size(); ++i) {
     if (!possible_[i]) return {};
@@ -219,7 +219,7 @@ std::vector<std::int64_t> AttemptState::standing_out() const {
   return elements;
 }
 
-void AttemptState::note_worst(const EnclosedTensor& e) {
+void Attempt::note_worst(const EnclosedTensor& e) {
   std::size_t worst = 0;
   double weight = -1;
   for (std::size_t i = 0; i < y_.size(); ++i) {
@@ -240,13 +240,13 @@ void AttemptState::note_worst(const EnclosedTensor& e) {
                     e.deviation[worst]};
 }
 
-void AttemptState::finish(Rung rung, const std::string& explanation) {
+void Attempt::finish(Rung rung, const std::string& explanation) {
   done_ = true;
   verdict_.rung = rung;
   verdict_.explanation = explanation;
 }
 
-Verdict AttemptState::verdict() {
+Verdict Attempt::verdict() {
   Verdict& v = verdict_;
   if (!scored_) last_ = score(z_, Scoring::full);
   if (!done_) {

@@ -10,9 +10,9 @@
 
 namespace opdiff {
 
-class AttemptState {
+class Attempt {
  public:
-  AttemptState(const MetaOperator& op, const Call& call, int output, const Tensor& got, const Tensor& expected);
+  Attempt(const MetaOperator& op, const Call& call, int output, const Tensor& got, const Tensor& expected);
 
   // Tries a yardstick: elements that it explains and no earlier one did go on `rung`. True when the whole tensor is
   // then possible and plausible; `profile` and `explanation` are then the verdict's.
@@ -41,6 +41,7 @@ class AttemptState {
   // Flat indices of elements that are possible but stand out, worst first; empty when something is impossible.
   std::vector<std::int64_t> standing_out() const;
   const std::vector<double>& error() const { return error_; }
+  const std::vector<double>& rounding_deviation() const { return rounding_deviation_; }
   bool done() const { return done_; }
   int output() const { return output_; }
   const Tensor& got() const { return got_; }

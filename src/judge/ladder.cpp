@@ -44,11 +44,6 @@ Tensor narrow(const Tensor& x, const Format& format, Rounding rounding) {
 
 }  // namespace
 
-class Ladder::Attempt : public AttemptState {
- public:
-  using AttemptState::AttemptState;
-};
-
 Ladder::Ladder(const MetaOperator& op, const Call& call) : op_(op), call_(call) {
   const DType dtype = call.dtype(0);
   profiles_.push_back(inner_f32(dtype));
@@ -107,7 +102,7 @@ bool Ladder::try_algorithms(Attempt& attempt) {
   // honest.
   const auto errs_everywhere = [&](const EnclosedTensor& e) {
     if (attempt.rounding_median() >= kAlgorithmMedian) return true;
-    const AttemptState::Medians m = attempt.medians_in(e);
+    const Attempt::Medians m = attempt.medians_in(e);
     return m.error > 0 && m.error >= kAlgorithmMedian * m.rounding;
   };
   for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
@@ -234,8 +229,8 @@ Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
   Attempt attempt(op_, call_, output, got, expected);
   if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
   if (const std::vector<std::int64_t> elements = attempt.standing_out(); !elements.empty()) {
-    const OrderExplanation order =
-        explain_by_order(op_, call_, output, elements, attempt.error(), profiles_.front().sum);
+    const OrderExplanation order = explain_by_order(
+        op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
     if (order.explained) {
       attempt.settle(Rung::algorithm, "order of summation: " + order.order);
       Verdict v = attempt.verdict();

@@ -13,6 +13,8 @@
 
 namespace opdiff {
 
+class Attempt;
+
 class Ladder {
  public:
   // `call` must outlive the ladder.
@@ -30,7 +32,6 @@ class Ladder {
   // Operands narrowed to `format` before an otherwise honest evaluation.
   const Yardstick& narrowed(const Profile& profile, const Format& format, Rounding rounding);
 
-  class Attempt;
   bool try_rounding(Attempt& attempt);
   bool try_algorithms(Attempt& attempt);
   bool try_approximation(Attempt& attempt);

@@ -4,14 +4,73 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <set>
 
+#include "base/rng.h"
 #include "numerics/order.h"
+#include "ops/evaluate.h"
 
 namespace opdiff {
 namespace {
 
 constexpr std::size_t kElements = 256;
 constexpr double kPairwiseDeviations = 8;
+// An error is explained by orders that make half of it (docs/numerics.md, section 3): the emulated ones are a sample.
+constexpr double kTwice = 2;
+
+// Random orders to draw where one costs `work` additions. A fault leaves at the first element or emulation that refutes
+// it; what is explained needs enough of them that twice the largest of their errors is beyond what 256 honest elements
+// show: of 128 normal errors the largest is 2.7 deviations, of 32 only 2.1.
+std::int64_t random_orders(std::int64_t work) {
+  return std::clamp<std::int64_t>((std::int64_t{1} << 19) / std::max<std::int64_t>(work, 1), 8, 128);
+}
+
+// Compares errors with those of emulated orders.
+class Tally {
+ public:
+  explicit Tally(std::vector<double> off)
+      : off_(std::move(off)), largest_(off_.size(), 0), nearest_(off_.size(), kInfinity), names_(off_.size()) {}
+
+  std::size_t size() const { return off_.size(); }
+  double off(std::size_t i) const { return std::fabs(off_[i]); }
+
+  // Order number `order` errs by `error` in element i. An order that overflows explains no number.
+  void note(std::size_t order, const std::string& name, std::size_t i, double error) {
+    if (!std::isfinite(error)) return;
+    if (order >= squares_.size()) squares_.resize(order + 1, 0);
+    squares_[order] += error * error;
+    largest_[i] = std::max(largest_[i], std::fabs(error));
+    if (const double apart = std::fabs(error - off_[i]); apart < nearest_[i]) {
+      nearest_[i] = apart;
+      names_[i] = &name;
+    }
+  }
+
+  bool within(std::size_t i, double factor) const { return names_[i] && off(i) <= factor * largest_[i]; }
+  // Every element is within twice its largest emulated error, and one order errs half as much on the whole: the largest
+  // of many honest errors reaches twice their root mean square anywhere.
+  bool explains() const {
+    double squares = 0;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (!within(i, kTwice)) return false;
+      squares += off_[i] * off_[i];
+    }
+    return std::any_of(squares_.begin(), squares_.end(), [&](double s) { return squares <= kTwice * kTwice * s; });
+  }
+  // The order that comes closest to most elements.
+  std::string name() const {
+    std::map<std::string, int> closest;
+    for (const std::string* name : names_)
+      if (name) ++closest[*name];
+    const auto most = std::max_element(closest.begin(), closest.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == closest.end() ? "" : most->first;
+  }
+
+ private:
+  std::vector<double> off_, largest_, nearest_, squares_;
+  std::vector<const std::string*> names_;
+};
 
 struct NamedOrder {
   std::string name;
@@ -71,27 +130,37 @@ std::vector<NamedOrder> named_orders(const Shape& extents) {
   for (const bool fused : {false, true})
     orders.push_back({fused ? "last to first, fused" : "last to first", {}, {SumOrder::Kind::reversed, 1, fused, 0}});
   // Where neighbours cancel (a ramp), index order has small partial sums and any other order large ones.
-  // Enough of them that twice the largest of their errors is beyond 4 of their own deviations.
-  const std::uint64_t draws = element_count(extents) <= 2048 ? 32 : 8;
-  for (std::uint64_t seed = 1; seed <= draws; ++seed)
-    orders.push_back({"a random order", {}, {SumOrder::Kind::shuffled, 1, false, seed}});
+  const std::int64_t n = element_count(extents), draws = random_orders(n);
+  for (std::int64_t draw = 1; draw <= draws; ++draw) {
+    std::vector<std::size_t> visit(static_cast<std::size_t>(n));
+    std::iota(visit.begin(), visit.end(), std::size_t{0});
+    Rng rng(static_cast<std::uint64_t>(draw), "named order");
+    for (std::size_t k = visit.size(); k > 1; --k)
+      std::swap(visit[k - 1], visit[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(k) - 1))]);
+    orders.push_back({"a random order", std::move(visit), {SumOrder::Kind::sequential, 1, false, 0}});
+  }
   return orders;
 }
 
-double emulate(const Reduction& r, const NamedOrder& order, bool bias_first, const Format& format) {
+// Where the factor and the bias come in (Gemm's alpha and C).
+enum class Scaling { result, terms, terms_after_bias };
+
+double emulate(const Reduction& r, const NamedOrder& order, Scaling scaling, const Format& format) {
+  const bool bias_first = scaling == Scaling::terms_after_bias, scales = r.factor != 1 && scaling != Scaling::result;
   std::vector<double> a, b;
+  a.reserve(r.a.size() + 1);
+  b.reserve(r.b.size() + 1);
   if (bias_first) {
     a.push_back(r.bias);
     if (!r.b.empty()) b.push_back(1);
   }
   for (std::size_t k = 0; k < r.a.size(); ++k) {
     const std::size_t index = order.visit.empty() ? k : order.visit[k];
-    // An accumulation that starts at the bias holds terms that are scaled already.
-    a.push_back(bias_first && r.factor != 1 ? round_to(r.a[index] * r.factor, format) : r.a[index]);
+    a.push_back(scales ? round_to(r.a[index] * r.factor, format) : r.a[index]);
     if (!r.b.empty()) b.push_back(r.b[index]);
   }
   double y = sum_in_order(a, b, order.order, format);
-  if (r.factor != 1 && !bias_first) y = round_to(y * r.factor, format);
+  if (r.factor != 1 && !scales) y = round_to(y * r.factor, format);
   if (r.has_bias && !bias_first) y = round_to(y + r.bias, format);
   return r.divisor == 1 ? y : round_to(y / r.divisor, format);
 }
@@ -115,41 +184,142 @@ double pairwise_deviation(const Reduction& r, double u) {
   return u * std::sqrt((squares + total * total) * (levels + 1) / 3) / r.divisor;
 }
 
-}  // namespace
-
-OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, int output,
-                                  std::span<const std::int64_t> elements, std::span<const double> error,
+OrderExplanation explain_by_terms(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   const Format& format) {
   OrderExplanation result;
-  if (!op.reduction || elements.empty()) return result;
-  std::map<std::string, int> closest;
+  std::vector<double> off;
+  for (std::size_t i = 0; i < std::min(out.elements.size(), kElements); ++i)
+    off.push_back(out.error[static_cast<std::size_t>(out.elements[i])]);
+  Tally tally(std::move(off));
   std::vector<NamedOrder> orders;
-  for (std::size_t i = 0; i < std::min(elements.size(), kElements); ++i) {
-    const Reduction r = op.reduction(call, output, elements[i]);
+  for (std::size_t i = 0; i < tally.size(); ++i) {
+    const Reduction r = op.reduction(call, out.output, out.elements[i]);
     if (orders.empty()) orders = named_orders(r.extents);
-    const double exact = exact_value(r), off = error[static_cast<std::size_t>(elements[i])];
-    double largest = 0, nearest = kInfinity;
-    const std::string* name = nullptr;
+    std::vector<Scaling> scalings{Scaling::result};
+    if (r.factor != 1) scalings.push_back(Scaling::terms);
+    if (r.has_bias) scalings.push_back(Scaling::terms_after_bias);
+    const double exact = exact_value(r);
+    std::size_t number = 0;
     for (const NamedOrder& order : orders)
-      for (const bool bias_first : {false, true}) {
-        if (bias_first && (!r.has_bias || r.factor != 1)) continue;
-        const double emulated = emulate(r, order, bias_first, format) - exact;
-        if (!std::isfinite(emulated)) continue;  // an order that overflows explains no number
-        largest = std::max(largest, std::fabs(emulated));
-        if (std::fabs(emulated - off) < nearest) {
-          nearest = std::fabs(emulated - off);
-          name = &order.name;
-        }
-      }
-    if (!name || !(std::fabs(off) <= 2 * largest)) return result;
-    ++closest[*name];
-    if (std::fabs(off) > kPairwiseDeviations * pairwise_deviation(r, format.unit_roundoff())) result.warn = true;
+      for (const Scaling scaling : scalings)
+        tally.note(number++, order.name, i, emulate(r, order, scaling, format) - exact);
+    if (!tally.within(i, kTwice)) return result;
+    if (tally.off(i) > kPairwiseDeviations * pairwise_deviation(r, format.unit_roundoff())) result.warn = true;
   }
-  result.explained = true;
-  result.order = std::max_element(closest.begin(), closest.end(), [](const auto& a, const auto& b) {
-                   return a.second < b.second;
-                 })->first;
+  result.explained = tally.explains();
+  result.order = tally.name();
   return result;
+}
+
+class OrderScope {
+ public:
+  explicit OrderScope(const SumOrder& order) : outer_(working_order()) { working_order() = order; }
+  ~OrderScope() { working_order() = outer_; }
+  OrderScope(const OrderScope&) = delete;
+  OrderScope& operator=(const OrderScope&) = delete;
+
+ private:
+  SumOrder outer_;
+};
+
+// Softmax, and whatever else has its sums inside: the operator itself, computed in each order.
+class WholeOperator {
+ public:
+  WholeOperator(const MetaOperator& op, const Call& call, const StandsOut& out, std::span<const Profile> profiles)
+      : op_(op), call_(call), out_(out), profiles_(profiles), tally_(errors(out)), varies_(tally_.size(), 0) {}
+
+  OrderExplanation explain() {
+    using Kind = SumOrder::Kind;
+    try_order("first to last", {Kind::sequential, 1, false, 0});
+    try_order("last to first", {Kind::reversed, 1, false, 0});
+    if (std::none_of(varies_.begin(), varies_.end(), [](char v) { return v != 0; })) return {};  // nothing is summed
+    try_order("first to last, fused", {Kind::sequential, 1, true, 0});
+    try_order("pairwise", {Kind::pairwise, 1, false, 0});
+    for (const int lanes : {2, 4, 8, 16}) try_order(fmt::format("{} lanes", lanes), {Kind::lanes, lanes, false, 0});
+    std::int64_t work = out_.got.size();
+    for (int k = 0; k < call_.input_count(); ++k)
+      if (const Tensor* tensor = call_.tensor(k)) work += tensor->size();
+    // One draw costs what a few hundred elements' terms cost in explain_by_terms.
+    const std::int64_t draws = random_orders(work / static_cast<std::int64_t>(kElements));
+    for (std::int64_t draw = 1; draw <= draws && !explained(); ++draw) {
+      // The largest of 128 normal errors is less than twice the largest of 8.
+      if (draw == 9 && !promising()) break;
+      try_order("a random order", {Kind::shuffled, 1, false, static_cast<std::uint64_t>(draw)});
+    }
+    OrderExplanation result;
+    result.explained = explained();
+    result.order = tally_.name();
+    if (!result.explained) return result;
+    // Pairwise summation's deviation, in deviations of rounding: as measured on these elements.
+    const double pairwise = std::sqrt(pairwise_squares_ / static_cast<double>(tally_.size()));
+    for (std::size_t i = 0; i < tally_.size(); ++i)
+      if (tally_.off(i) > kPairwiseDeviations * pairwise * deviation(i)) result.warn = true;
+    return result;
+  }
+
+ private:
+  static std::vector<double> errors(const StandsOut& out) {
+    std::vector<double> off;
+    for (const std::int64_t i : out.elements) off.push_back(out.error[static_cast<std::size_t>(i)]);
+    return off;
+  }
+
+  double deviation(std::size_t i) const { return out_.deviation[static_cast<std::size_t>(out_.elements[i])]; }
+
+  void try_order(const std::string& name, const SumOrder& order) {
+    const OrderScope scope(order);
+    const std::string& kept = *names_.insert(name).first;
+    std::size_t way = 0;
+    for (const Profile& profile : profiles_)
+      for (int formula = 0; formula < static_cast<int>(op_.formulas.size()); ++formula, ++way) {
+        const std::vector<Tensor> outputs = work(op_, call_, profile, formula);
+        const Tensor& y = outputs[static_cast<std::size_t>(out_.output)];
+        std::vector<double> errors(tally_.size());
+        for (std::size_t i = 0; i < errors.size(); ++i) {
+          const std::int64_t at = out_.elements[i];
+          errors[i] = out_.error[static_cast<std::size_t>(at)] + (y.at(at) - out_.got.at(at));
+          tally_.note(number_, kept, i, errors[i]);
+        }
+        ++number_;
+        if (way >= first_.size())
+          first_.push_back(errors);
+        else
+          for (std::size_t i = 0; i < errors.size(); ++i) varies_[i] = varies_[i] || errors[i] != first_[way][i];
+        if (way == 0 && order.kind == SumOrder::Kind::pairwise)
+          for (std::size_t i = 0; i < errors.size(); ++i)
+            if (deviation(i) > 0) pairwise_squares_ += errors[i] * errors[i] / deviation(i) / deviation(i);
+      }
+  }
+
+  bool promising() const {
+    for (std::size_t i = 0; i < tally_.size(); ++i)
+      if (!varies_[i] || !tally_.within(i, 2 * kTwice)) return false;
+    return true;
+  }
+  // An element that no order changes does not err because of one.
+  bool explained() const {
+    return tally_.explains() && std::all_of(varies_.begin(), varies_.end(), [](char v) { return v != 0; });
+  }
+
+  const MetaOperator& op_;
+  const Call& call_;
+  const StandsOut& out_;
+  std::span<const Profile> profiles_;
+  Tally tally_;
+  std::vector<char> varies_;
+  std::set<std::string> names_;
+  std::size_t number_ = 0;
+  std::vector<std::vector<double>> first_;  // errors of the first order, for each profile and formula
+  double pairwise_squares_ = 0;
+};
+
+}  // namespace
+
+OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
+                                  std::span<const Profile> profiles) {
+  if (out.elements.empty()) return {};
+  if (op.reduction) return explain_by_terms(op, call, out, profiles.front().sum);
+  return op.kernels.working ? WholeOperator(op, call, out, profiles).explain() : OrderExplanation();
 }
 
 }  // namespace opdiff

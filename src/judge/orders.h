@@ -1,5 +1,6 @@
-// Explains sums that look unlikely by a named order of summation: the order is emulated in the working format on some
-// of the failing elements (docs/numerics.md, section 3, "Order of summation").
+// Explains results that look unlikely by a named order of summation, emulated in the working format (docs/numerics.md,
+// section 3, "Order of summation"): on the terms of some of the failing elements where the operator names them, else by
+// the whole operator, computed once for each order.
 #pragma once
 
 #include <span>
@@ -15,10 +16,15 @@ struct OrderExplanation {
   bool warn = false;  // its error is above 8 deviations of pairwise summation
 };
 
-// `elements`: flat indices of output `output` that fail, worst first (at most 256 are looked at); `error` gives got -
-// centre.
-OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, int output,
-                                  std::span<const std::int64_t> elements, std::span<const double> error,
-                                  const Format& format);
+// What stands out of an output: of every element got - centre and the deviation of honest rounding.
+struct StandsOut {
+  int output;
+  const Tensor& got;
+  std::span<const std::int64_t> elements;  // flat indices of those that fail, worst first
+  std::span<const double> error, deviation;
+};
+
+OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
+                                  std::span<const Profile> profiles);
 
 }  // namespace opdiff

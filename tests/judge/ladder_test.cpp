@@ -238,6 +238,38 @@ TEST(Algorithm, SequentialSumOfConstantsIsAnOrder) {
   EXPECT_GE(far.rung, Rung::unlikely) << on(far, Rung::unlikely).message();
 }
 
+// A tensor whose exponentials in a row are equal but for one: their rounding errors repeat.
+Case softmax_of_ties(const std::string& op) {
+  std::vector<double> x;
+  for (int row = 0; row < 24; ++row)
+    for (int k = 0; k < 700; ++k) x.push_back(k == 0 ? 3.0 + 0.01 * row : 0);
+  return make_case(op, {from(DType::f32, {24, 700}, x)});
+}
+
+TEST(Algorithm, OrderOfASumInsideTheOperator) {
+  for (const char* op : {"Softmax", "LogSoftmax"}) {
+    const Case c = softmax_of_ties(op);
+    const Tensor right = c.right(), got = c.worked(SumOrder(), inner_f32(DType::f32));
+    EXPECT_TRUE(on(c.judge(got), Rung::algorithm, "order of summation"));
+    // Beyond twice what any order errs.
+    const Verdict far =
+        c.judge(changed(got, [&](std::int64_t i, double y) { return right.at(i) + 4 * (y - right.at(i)); }));
+    EXPECT_GE(far.rung, Rung::approximation) << on(far, Rung::unlikely).message();
+  }
+}
+
+TEST(Algorithm, NoOrderExplainsWhatIsNotSummed) {
+  // Three deviations everywhere: an order of summation in Softmax of ordinary data errs by one at most, in
+  // BatchNormalization nothing is summed.
+  for (const Case& c : {make_case("Softmax", {random_tensor(DType::f32, {32, 40}, 5, 3)}), batch_norm()}) {
+    const EnclosedTensor e = c.enclosed(inner_f32(DType::f32));
+    const Verdict v = c.judge(changed(c.right(), [&](std::int64_t i, double y) {
+      return y + 3.5 * e.deviation[static_cast<std::size_t>(i)] * (i % 3 ? 1 : -1);
+    }));
+    EXPECT_GE(v.rung, Rung::approximation) << c.node.op << on(v, Rung::unlikely).message();
+  }
+}
+
 TEST(Algorithm, OrderOfSumsThatOverflowExplainsNothing) {
   // The terms are so large that some orders overflow; honest results err by 1e30 at most.
   std::vector<double> a, b;
@@ -435,7 +467,9 @@ TEST(Defect, IsANumberThatNoArithmeticGives) {
         EXPECT_TRUE(on(v, Rung::defect)) << c.node.op << " " << dtype_name(dtype) << " " << wrong;
         EXPECT_EQ(v.worst.index, 1);
         EXPECT_EQ(v.counts[static_cast<int>(Rung::defect)], 1);
-        if (!std::isfinite(wrong)) EXPECT_NE(v.note.find("non-finite"), std::string::npos);
+        if (!std::isfinite(wrong)) {
+          EXPECT_NE(v.note.find("non-finite"), std::string::npos);
+        }
       }
     }
 }
