@@ -97,7 +97,8 @@ Expected<std::map<std::string, Tensor>> read_npz(const fs::path& path) {
     std::string name = stat.name;
     if (!is_valid_utf8(name))
       return make_error("{}: the name of member '{}' is not UTF-8", path.string(), replace_invalid_utf8(name));
-    if (!name.ends_with(kSuffix)) return make_error("{}: member '{}' is no .npy array", path.string(), escape_controls(name));
+    if (!name.ends_with(kSuffix))
+      return make_error("{}: member '{}' is no .npy array", path.string(), escape_controls(name));
     name.resize(name.size() - kSuffix.size());
     name = escape_controls(name);  // as graph/onnx_reader.h does with the names that these must match
     auto tensor = read_member(archive->get(), stat, archive_bytes, memory);

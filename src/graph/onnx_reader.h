@@ -16,7 +16,8 @@ inline constexpr int kMaxIrVersion = 12;
 inline constexpr int kMinOpset = 7;
 inline constexpr int kMaxOpset = 22;
 
-// Control characters in names are written out ("\\x1b"; base/utf8.h). External data is read from the model's folder and nowhere else.
+// Control characters in names are written out ("\\x1b"; base/utf8.h). External data is read from the model's folder and
+// nowhere else.
 Expected<Graph> read_onnx(const std::filesystem::path& path);
 
 // `name` stands in front of every message. An empty folder: external data is an error.

@@ -26,7 +26,7 @@ void write_value_info(const ValueInfo& info, bool with_type, onnx::ValueInfoProt
   }
 }
 
-void write_graph(const Graph& graph, bool is_main, onnx::GraphProto* proto);
+void write_graph(const Graph& graph, bool is_main, OutputTypes types, onnx::GraphProto* proto);
 
 struct AttributeWriter {
   onnx::AttributeProto* proto;
@@ -63,7 +63,7 @@ struct AttributeWriter {
   void operator()(const std::shared_ptr<Graph>& graph) const {
     OPDIFF_CHECK(graph != nullptr);
     proto->set_type(P::GRAPH);
-    write_graph(*graph, false, proto->mutable_g());
+    write_graph(*graph, false, OutputTypes::declared, proto->mutable_g());
   }
 };
 
@@ -80,12 +80,13 @@ void write_node(const Node& node, onnx::NodeProto* proto) {
   }
 }
 
-void write_graph(const Graph& graph, bool is_main, onnx::GraphProto* proto) {
+void write_graph(const Graph& graph, bool is_main, OutputTypes types, onnx::GraphProto* proto) {
   // The name is mandatory in ONNX.
   proto->set_name(graph.name.empty() ? "graph" : graph.name);
   for (const auto& [name, tensor] : graph.initialisers) write_tensor(tensor, name, proto->add_initializer());
   // Types in subgraphs are optional; the reader takes f32 of unknown rank where none was declared.
-  const auto with_type = [is_main](const ValueInfo& info) { return is_main || info.shape || info.dtype != DType::f32; };
+  const auto is_known = [](const ValueInfo& info) { return info.shape || info.dtype != DType::f32; };
+  const auto with_type = [&](const ValueInfo& info) { return is_main || is_known(info); };
   for (const auto& info : graph.inputs) write_value_info(info, with_type(info), proto->add_input());
   if (graph.ir_version < 4) {  // initialisers must be inputs too
     for (const auto& [name, tensor] : graph.initialisers) {
@@ -94,14 +95,17 @@ void write_graph(const Graph& graph, bool is_main, onnx::GraphProto* proto) {
       write_value_info({name, tensor.dtype(), std::move(shape)}, true, proto->add_input());
     }
   }
-  for (const auto& info : graph.outputs) write_value_info(info, with_type(info), proto->add_output());
+  for (const auto& info : graph.outputs) {
+    const bool typed = types == OutputTypes::known ? is_known(info) : with_type(info);
+    write_value_info(info, typed, proto->add_output());
+  }
   for (const auto& info : graph.values) write_value_info(info, true, proto->add_value_info());
   for (const auto& node : graph.nodes) write_node(node, proto->add_node());
 }
 
 }  // namespace
 
-std::string write_onnx(const Graph& graph) {
+std::string write_onnx(const Graph& graph, OutputTypes types) {
   onnx::ModelProto model;
   model.set_ir_version(graph.ir_version);
   model.set_producer_name("opdiff");
@@ -110,7 +114,7 @@ std::string write_onnx(const Graph& graph) {
     opset->set_domain(domain);
     opset->set_version(version);
   }
-  write_graph(graph, true, model.mutable_graph());
+  write_graph(graph, true, types, model.mutable_graph());
   OPDIFF_CHECK(model.ByteSizeLong() <= kMaxProtobufBytes);
   std::string bytes;
   OPDIFF_CHECK(model.SerializeToString(&bytes));

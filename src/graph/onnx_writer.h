@@ -9,9 +9,13 @@
 
 namespace opdiff {
 
+// Which outputs are written with a type. Declared: all, as in the graph. Known: not those that are f32 of unknown rank,
+// which is how an output that nobody declared stands in a graph; a framework that imports the model infers them.
+enum class OutputTypes { declared, known };
+
 // A serialised ModelProto; node names are the ids. CHECKs that it stays under protobuf's 2 GiB, which every
 // graph that was read and every part of one does.
-std::string write_onnx(const Graph& graph);
+std::string write_onnx(const Graph& graph, OutputTypes types = OutputTypes::declared);
 // Atomically.
 Expected<void> write_onnx_file(const Graph& graph, const std::filesystem::path& path);
 

@@ -40,15 +40,20 @@ void sort_unique(std::vector<int>& values) {
 
 }  // namespace
 
-std::vector<std::string> used_names(const Node& node) {
+std::vector<std::string> slot_names(const Node& node) {
   std::set<std::string> captured;
   collect_captured(node, captured);
+  std::vector<std::string> names = node.inputs;
+  for (const std::string& name : captured)
+    if (std::find(node.inputs.begin(), node.inputs.end(), name) == node.inputs.end()) names.push_back(name);
+  return names;
+}
+
+std::vector<std::string> used_names(const Node& node) {
   std::vector<std::string> names;
   Names seen;
-  for (const std::string& name : node.inputs)
-    if (!name.empty() && seen.insert(name).second) names.push_back(name);
-  for (const std::string& name : captured)
-    if (seen.insert(name).second) names.push_back(name);
+  for (std::string& name : slot_names(node))
+    if (!name.empty() && seen.insert(name).second) names.push_back(std::move(name));
   return names;
 }
 

@@ -9,7 +9,10 @@
 
 namespace opdiff {
 
-// The tensors that a node needs: its inputs, and what its subgraphs take from outside. Each once, none empty.
+// The slots of a node: its inputs ("" where absent), then what its subgraphs take from outside besides.
+std::vector<std::string> slot_names(const Node& node);
+
+// The tensors that a node needs: those of its slots, each once, none empty.
 std::vector<std::string> used_names(const Node& node);
 
 // Renames what the subgraphs of a node take from outside (copies the subgraphs).

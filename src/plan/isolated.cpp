@@ -258,11 +258,12 @@ bool identical_case(const Graph& graph, const NodeTensors& a, const NodeTensors&
   for (std::size_t slot = 0; slot < left.outputs.size(); ++slot) {
     if (left.outputs[slot].empty() != right.outputs[slot].empty()) return false;
   }
+  const std::vector<std::string> left_slots = slot_names(left), right_slots = slot_names(right);
   for (std::size_t slot = 0; slot < a.inputs.size(); ++slot) {
     if ((a.inputs[slot] == nullptr) != (b.inputs[slot] == nullptr)) return false;
     if (a.inputs[slot] == nullptr) continue;
-    const bool left_constant = graph.initialisers.count(left.inputs[slot]) > 0;
-    if (left_constant != (graph.initialisers.count(right.inputs[slot]) > 0)) return false;
+    const bool left_constant = graph.initialisers.count(left_slots[slot]) > 0;
+    if (left_constant != (graph.initialisers.count(right_slots[slot]) > 0)) return false;
     const Tensor& x = *a.inputs[slot];
     const Tensor& y = *b.inputs[slot];
     if (x.dtype() != y.dtype() || x.shape() != y.shape() || !x.bit_equal(y)) return false;

@@ -135,10 +135,8 @@ Reading BackendProbe::assembled(const Assignment& assignment) {
 
 Expected<std::vector<std::optional<Tensor>>> BackendProbe::inputs_of(int index, NodeInputs kind, int draw) {
   const Node& node = model_.graph.nodes[static_cast<std::size_t>(index)];
-  std::set<std::string> names;
-  for (const std::string& input : node.inputs) {
-    if (!input.empty()) names.insert(input);
-  }
+  const std::vector<std::string> used = used_names(node);
+  const std::set<std::string> names(used.begin(), used.end());
   OPDIFF_TRY(TensorMap tensors, model_.chain.tensors(names));
   if (kind == NodeInputs::chained) {
     const Uses uses(model_.graph);
@@ -169,7 +167,7 @@ Expected<std::vector<std::optional<Tensor>>> BackendProbe::inputs_of(int index, 
   Rng rng(model_.options.seed, "fresh inputs of " + node.id, static_cast<std::uint64_t>(draw));
   std::vector<std::optional<Tensor>> result;
   TensorMap drawn;  // a tensor taken twice stays one tensor
-  for (const std::string& input : node.inputs) {
+  for (const std::string& input : slot_names(node)) {
     if (input.empty()) {
       result.emplace_back();
     } else if (kind == NodeInputs::fresh && model_.graph.initialisers.count(input) == 0) {

@@ -29,17 +29,19 @@ NodeBatch batch_of(const Graph& graph, const std::vector<NodeTensors>& nodes) {
         if (!names[slot].empty() && values[slot] != nullptr) types[names[slot]] = type_of(*values[slot]);
       }
     };
-    note(node.inputs, tensors.inputs);
+    note(slot_names(node), tensors.inputs);
     note(node.outputs, tensors.outputs);
   }
   NodeBatch batch;
   batch.isolated = isolate_nodes(graph, indices, types);
   for (std::size_t place = 0; place < nodes.size(); ++place) {
-    const Node& node = batch.isolated.graph.nodes[place];
-    for (std::size_t slot = 0; slot < node.inputs.size() && slot < nodes[place].inputs.size(); ++slot) {
-      if (batch.isolated.inputs.count(node.inputs[slot]) > 0 && nodes[place].inputs[slot] != nullptr) {
-        batch.feeds[node.inputs[slot]] = *nodes[place].inputs[slot];
-      }
+    const std::vector<std::string> slots = slot_names(graph.nodes[static_cast<std::size_t>(nodes[place].index)]);
+    for (const std::string& name : used_names(batch.isolated.graph.nodes[place])) {
+      const auto input = batch.isolated.inputs.find(name);
+      if (input == batch.isolated.inputs.end()) continue;
+      const auto slot = static_cast<std::size_t>(std::find(slots.begin(), slots.end(), input->second) - slots.begin());
+      if (slot < nodes[place].inputs.size() && nodes[place].inputs[slot] != nullptr)
+        batch.feeds[name] = *nodes[place].inputs[slot];
     }
   }
   return batch;

@@ -15,7 +15,7 @@ using NodeSet = std::vector<int>;
 
 struct NodeTensors {
   int index = 0;
-  std::vector<const Tensor*> inputs;   // per slot; nullptr: absent
+  std::vector<const Tensor*> inputs;   // per slot (slot_names of graph/uses.h); nullptr: absent
   std::vector<const Tensor*> outputs;  // of the reference, for their types; may be shorter, nullptr: not known
 };
 

@@ -43,7 +43,7 @@ class ChainedWalk {
               Comparison* comparison)
       : graph_(graph), backend_(backend), options_(options), comparison_(comparison), alive_(inputs) {
     for (std::size_t index = 0; index < graph.nodes.size(); ++index) {
-      for (const std::string& input : graph.nodes[index].inputs) last_use_[input] = static_cast<int>(index);
+      for (const std::string& input : used_names(graph.nodes[index])) last_use_[input] = static_cast<int>(index);
     }
     for (const ValueInfo& output : graph.outputs) last_use_[output.name] = static_cast<int>(graph.nodes.size());
   }
@@ -82,8 +82,9 @@ class ChainedWalk {
     chained.inputs = reference.inputs = visit.inputs;
     chained.outputs = reference.outputs = visit.outputs;
     bool own_types = true;
-    for (std::size_t slot = 0; slot < node.inputs.size(); ++slot) {
-      const auto found = alive_.find(node.inputs[slot]);
+    const std::vector<std::string> slots = slot_names(node);
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+      const auto found = alive_.find(slots[slot]);
       if (found == alive_.end()) continue;  // an initialiser, or absent
       own_types = own_types && found->second.shape() == reference.inputs[slot]->shape() &&
                   found->second.dtype() == reference.inputs[slot]->dtype();

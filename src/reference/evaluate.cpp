@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/uses.h"
 #include "ops/evaluate.h"
 
 namespace opdiff {
@@ -20,7 +21,7 @@ Expected<std::vector<Tensor>> evaluate_or_ask(const Node& node, int opset, std::
 std::map<std::string, int> count_uses(const Graph& graph) {
   std::map<std::string, int> uses;
   for (const Node& node : graph.nodes)
-    for (const std::string& name : node.inputs) ++uses[name];
+    for (const std::string& name : slot_names(node)) ++uses[name];
   for (const ValueInfo& output : graph.outputs) ++uses[output.name];
   return uses;
 }
@@ -64,7 +65,8 @@ Expected<TensorMap> walk(const Graph& graph, const TensorMap& inputs, const Visi
   for (std::size_t index = 0; index < graph.nodes.size(); ++index) {
     const Node& node = graph.nodes[index];
     NodeVisit step{static_cast<int>(index), &node, {}, {}};
-    for (const std::string& name : node.inputs) {
+    const std::vector<std::string> slots = slot_names(node);
+    for (const std::string& name : slots) {
       step.inputs.push_back(name.empty() ? nullptr : find(name));
       if (!name.empty() && !step.inputs.back())
         return make_error("{}: input '{}' is not there", node_label(node), name);
@@ -80,7 +82,7 @@ Expected<TensorMap> walk(const Graph& graph, const TensorMap& inputs, const Visi
     }
     for (std::size_t k = 0; k < node.outputs.size(); ++k)
       if (!node.outputs[k].empty() && uses[node.outputs[k]] > 0) live[node.outputs[k]] = std::move(results[k]);
-    for (const std::string& name : node.inputs)
+    for (const std::string& name : slots)
       if (--uses[name] == 0) live.erase(name);
   }
   TensorMap outputs;

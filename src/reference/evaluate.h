@@ -22,7 +22,7 @@ Expected<std::vector<Tensor>> evaluate_node(const Node& node, int opset, std::sp
 struct NodeVisit {
   int index;
   const Node* node;
-  std::vector<const Tensor*> inputs;  // nullptr: absent
+  std::vector<const Tensor*> inputs;  // by slot (slot_names of graph/uses.h); nullptr: absent
   std::vector<const Tensor*> outputs;
 };
 using Visitor = std::function<Expected<void>(const NodeVisit&)>;

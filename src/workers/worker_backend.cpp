@@ -118,7 +118,7 @@ Outcome WorkerBackend::prepare(const Graph& graph, const PrepareOptions& options
   request["profile"] = options.profile;
   request["graph"] = graph_to_json(graph, arena);
   if (info_.importing) {
-    std::string model = write_onnx(graph);
+    std::string model = write_onnx(graph, OutputTypes::known);
     const std::size_t bytes = model.size();
     request["model"] = {{"offset", arena.add(std::move(model))}, {"bytes", bytes}};
   }

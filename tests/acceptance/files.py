@@ -5,8 +5,8 @@ import pathlib
 import struct
 import zipfile
 
-FORMATS = {"<f4": "f", "<f8": "d", "<i8": "q"}
-CODES = {"<f4": 1, "<f8": 11, "<i8": 7}  # TensorProto.DataType
+FORMATS = {"<f4": "f", "<f8": "d", "<i8": "q", "|b1": "?"}
+CODES = {"<f4": 1, "<f8": 11, "<i8": 7, "|u1": 2, "|b1": 9}  # TensorProto.DataType
 
 
 def npz(path: pathlib.Path, **arrays) -> pathlib.Path:
@@ -43,18 +43,28 @@ def _value_info(name: str, shape: list[int], dtype: str) -> bytes:
     return _field(1, name) + _field(2, _field(1, tensor))
 
 
-def onnx(path: pathlib.Path, nodes, inputs, outputs, dtype: str = "<f4") -> pathlib.Path:
-    """Nodes: (name, operator, inputs, output) without attributes; inputs and outputs: name -> shape."""
+def subgraph(attribute: str, nodes, outputs) -> bytes:
+    """An attribute for onnx(): a graph without inputs, which takes what it needs from outside."""
+    return _field(5, _field(1, attribute) + _field(6, _graph("inner", nodes, {}, outputs, "<f4")) + _field(20, 5))
+
+
+def _graph(graph_name: str, nodes, inputs, outputs, dtype: str) -> bytes:
     graph = io.BytesIO()
-    for name, op, taken, given in nodes:
+    for name, op, taken, given, *attributes in nodes:
         body = b"".join(_field(1, item) for item in taken) + _field(2, given) + _field(3, name) + _field(4, op)
-        graph.write(_field(1, body))
-    graph.write(_field(2, "small"))
-    for name, shape in inputs.items():
-        graph.write(_field(11, _value_info(name, shape, dtype)))
-    for name, shape in outputs.items():
-        graph.write(_field(12, _value_info(name, shape, dtype)))
-    path.write_bytes(_field(1, 8) + _field(8, _field(1, "") + _field(2, 17)) + _field(7, graph.getvalue()))
+        graph.write(_field(1, body + b"".join(attributes)))
+    graph.write(_field(2, graph_name))
+    for number, values in ((11, inputs), (12, outputs)):
+        for name, shape in values.items():
+            own, shape = shape if isinstance(shape, tuple) else (dtype, shape)
+            graph.write(_field(number, _value_info(name, shape, own)))
+    return graph.getvalue()
+
+
+def onnx(path: pathlib.Path, nodes, inputs, outputs, dtype: str = "<f4") -> pathlib.Path:
+    """Nodes: (name, operator, inputs, output, attributes...); inputs and outputs: name -> shape or (dtype, shape)."""
+    graph = _graph("small", nodes, inputs, outputs, dtype)
+    path.write_bytes(_field(1, 8) + _field(8, _field(1, "") + _field(2, 17)) + _field(7, graph))
     return path
 
 
