@@ -39,6 +39,7 @@ struct Arguments {
   std::string memory_limit;
   std::uint64_t seed = 0;
   int threads = 0;
+  int localise = CompareOptions().localise;
   bool profile = false, details = false, quiet = false, json = false;
 };
 
@@ -278,6 +279,7 @@ Expected<int> compare(const Arguments& arguments) {
   CompareOptions options;
   options.seed = arguments.seed;
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
+  options.localise = arguments.localise;
   options.profile = arguments.profile;
   options.rtol = arguments.rtol;
   options.atol = arguments.atol;
@@ -347,11 +349,22 @@ void add_compare_command(CLI::App& app, int* status) {
   command->add_option("--threads", arguments->threads, "of each backend and of the judge; default: all")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  command
+      ->add_option("--localise", arguments->localise,
+                   "culprits of one backend, the worst first, that are localised in full: stage, pass, substitution;\n"
+                   "the others are listed on the evidence of their operators' own bounds")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
   command->add_flag("--details", arguments->details, "a table of every node on every backend");
   command->add_flag("--quiet", arguments->quiet, "the first line only");
   command->add_flag("--json", arguments->json, "print result.json instead of the report");
   command->footer(
-      "Exit status: 0 clean, 1 a defect was found, 2 cannot run, 3 a backend crashed, hung or ran out of memory.\n\n"
+      "Exit status: 0 clean, 1 a defect was found, 2 cannot run, 3 a backend crashed, hung or ran out of memory. 3\n"
+      "outranks 1, 1 outranks 2, and every reason is listed. A whole model that is merely farther from the "
+      "reference\n"
+      "than its noise floor explains, with no operator proven wrong, is a warning (status 0; 1 with --fail-on "
+      "unlikely);\n"
+      "one of a wrong shape, or with other infinite or NaN values, is a defect.\n\n"
       "Examples:\n"
       "  opdiff compare lenet5.onnx --backends onnxruntime,torch,onednn --inputs digits.npz --out result\n"
       "  opdiff compare net.onnx --backends onnxruntime@1.23.2:opt=basic,disable=MatMulAddFusion --dim batch=4\n"

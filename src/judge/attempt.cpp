@@ -19,8 +19,7 @@ double median(std::vector<double> z) {
 
 }  // namespace
 
-Attempt::Attempt(const MetaOperator& op, const Call& call, int output, const Tensor& got,
-                           const Tensor& expected)
+Attempt::Attempt(const MetaOperator& op, const Call& call, int output, const Tensor& got, const Tensor& expected)
     : op_(op), call_(call), output_(output), got_(got), y_(got.to_doubles()), max_limit_(max_limit(got.size())) {
   const std::size_t n = y_.size();
   const std::vector<double> rounded = expected.to_doubles();
@@ -81,8 +80,8 @@ Plausibility Attempt::score(const std::vector<double>& z, Scoring scoring) const
   return judge_scores(scores, scoring);
 }
 
-bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& profile,
-                           const std::string& explanation, bool radius_proves) {
+bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& profile, const std::string& explanation,
+                      bool radius_proves) {
   const std::size_t n = y_.size();
   std::vector<double> fresh(n, 0);
   std::vector<char> fits(n, 0);

@@ -229,8 +229,8 @@ Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
   Attempt attempt(op_, call_, output, got, expected);
   if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
   if (const std::vector<std::int64_t> elements = attempt.standing_out(); !elements.empty()) {
-    const OrderExplanation order = explain_by_order(
-        op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
+    const OrderExplanation order =
+        explain_by_order(op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
     if (order.explained) {
       attempt.settle(Rung::algorithm, "order of summation: " + order.order);
       Verdict v = attempt.verdict();

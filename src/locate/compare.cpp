@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 
 #include "plan/isolated.h"
 #include "plan/probe.h"
+#include "plan/watched.h"
 #include "plan/whole_model.h"
 
 namespace opdiff {
@@ -24,7 +27,14 @@ class Comparer {
       sources.push_back([this, i] { return open(i); });
     }
     whole_runs_.resize(request_.backends.size());
-    OPDIFF_TRY(reference_, check_nodes(request_.graph, request_.inputs, sources, options_, &comparison()));
+    watched_.resize(request_.backends.size());
+    Expected<TensorMap> checked = check_nodes(request_.graph, request_.inputs, sources, options_, &comparison());
+    if (!checked) {
+      if (comparison().deaths.empty()) return tl::unexpected<Error>(checked.error());
+      comparison().stopped = checked.error().message;
+      return std::move(result_);
+    }
+    reference_ = *std::move(checked);
     if (comparison().interrupted) return std::move(result_);
 
     ReferenceChain chain(request_.graph, request_.inputs, foreign_evaluator(request_.graph, sources));
@@ -50,7 +60,11 @@ class Comparer {
 
   // The first time, the whole model is run as well: the framework has just come up.
   Expected<Backend*> open(std::size_t i) {
-    OPDIFF_TRY(Backend* const backend, request_.backends[i].open());
+    OPDIFF_TRY(Backend* const opened, request_.backends[i].open());
+    if (!watched_[i] || &watched_[i]->base() != opened) {
+      watched_[i] = std::make_unique<WatchedBackend>(*opened, note_for(request_.backends[i].spec));
+    }
+    Backend* const backend = watched_[i].get();
     if (!whole_runs_[i]) {
       comparison().backends[i] = backend->info();
       comparison().backends[i].spec = request_.backends[i].spec;
@@ -58,6 +72,15 @@ class Comparer {
       whole_runs_[i] = run_whole(*backend, request_.graph, request_.inputs, options_);
     }
     return backend;
+  }
+
+  // Noise floors ask from several threads.
+  WatchedBackend::Note note_for(const std::string& spec) {
+    return [this, spec](OutcomeKind kind, const std::string& reason) {
+      if (options_.stop()) return;  // killed by us
+      const std::lock_guard lock(deaths_mutex_);
+      comparison().deaths.push_back({spec, kind, reason});
+    };
   }
 
   Expected<const Floor*> floor() {
@@ -89,6 +112,7 @@ class Comparer {
     input.backend = under_test.spec;
     input.alone = outcomes_on(under_test.spec);
     input.whole = whole.reading;
+    input.most_in_full = options_.localise;
     const bool whole_off = whole.reading.wrong || (whole.reading.outcome != OutcomeKind::ok &&
                                                    whole.reading.outcome != OutcomeKind::unsupported);
     const bool node_off = std::any_of(input.alone.begin(), input.alone.end(), [](const NodeOutcome* outcome) {
@@ -101,7 +125,14 @@ class Comparer {
       whole.chained = check_chained(request_.graph, request_.inputs, backend, foreign_, reference_, model.floor,
                                     options_, &comparison());
     }
-    BackendProbe probe(model, backend, under_test.without);
+    VariantOpener without;
+    if (under_test.without) {
+      without = [&](const std::vector<std::string>& passes) -> Expected<std::unique_ptr<Backend>> {
+        OPDIFF_TRY(auto variant, under_test.without(passes));
+        return std::make_unique<WatchedBackend>(std::move(variant), note_for(under_test.spec));
+      };
+    }
+    BackendProbe probe(model, backend, without);
     LocaliseResult located = localise(input, probes_of(probe, backend, under_test));
     whole.explanation = located.explanation;
     for (const int node : located.failing_alone) add(&result_.failing, node, under_test.spec);
@@ -164,6 +195,8 @@ class Comparer {
   const CompareOptions& options_;
   CompareResult result_;
   std::vector<std::optional<WholeRun>> whole_runs_;
+  std::vector<std::unique_ptr<WatchedBackend>> watched_;
+  std::mutex deaths_mutex_;
   TensorMap reference_;
   ForeignEvaluator foreign_;
   std::optional<Expected<Floor>> floor_;

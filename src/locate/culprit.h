@@ -44,7 +44,8 @@ struct Culprit {
   std::string pass;  // "A+B": the failure needs both; "A|B": each makes it; empty: none or not known
   OutcomeKind outcome = OutcomeKind::ok;  // ok: wrong values; else what the segment does
   Rung rung = Rung::defect;
-  std::string evidence;  // one line: the worst element against its bound, the odds, the error message
+  std::string evidence;   // one line: the worst element against its bound, the odds, the error message
+  bool localised = true;  // false: one of too many; its own bounds are the proof, stage and pass were not looked for
   Substitution substitution;
   CapturedCase captured;  // the culprit as a case of its own; empty when it could not be run again
   std::string repeat;     // the command that repeats the finding; filled in by report/

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
+#include <utility>
 
 #include "locate/passes.h"
 #include "locate/substitution.h"
@@ -31,7 +33,10 @@ class Localiser {
   Localiser(const LocaliseInput& input, const Probes& probes) : input_(input), probes_(probes) {}
 
   LocaliseResult run() {
-    for (int node = 0; node < node_count() && !stop(); ++node) blame_alone(node);
+    for (const int node : worst_first()) {
+      if (stop()) break;
+      blame_alone(node);
+    }
     // A model that loads and is not off needs no search: cutting it would only look for what is not there.
     if (off(input_.whole) && !stop()) search_segments();
     for (const int node : suspects_) confirm(node);
@@ -65,6 +70,18 @@ class Localiser {
     return culprit;
   }
 
+  // Among equals in the order of the model. What has no verdict fails: as bad as a defect.
+  std::vector<int> worst_first() const {
+    std::vector<int> nodes(input_.graph->nodes.size());
+    std::iota(nodes.begin(), nodes.end(), 0);
+    const auto rung = [&](int index) {
+      const NodeOutcome* outcome = alone(index);
+      return outcome == nullptr ? Rung::exact : outcome->ok() ? outcome->rung() : Rung::defect;
+    };
+    std::stable_sort(nodes.begin(), nodes.end(), [&](int a, int b) { return rung(a) > rung(b); });
+    return nodes;
+  }
+
   // Nodes that are wrong, or fail, on their own.
   void blame_alone(int index) {
     const NodeOutcome* outcome = alone(index);
@@ -77,6 +94,7 @@ class Localiser {
     StageEvidence evidence;
     evidence.repeats_differ = outcome->repeats_differ;
     Culprit culprit = culprit_of({index});
+    culprit.localised = in_full_++ < input_.most_in_full;
     if (outcome->ok()) {
       const NodeReading reading = probes_.alone(index, NodeInputs::reference, Executor::backend, 0);
       culprit.rung = outcome->rung();
@@ -87,12 +105,12 @@ class Localiser {
       culprit.outcome = outcome->outcome;
       culprit.evidence = outcome->reason;
     }
-    if (!evidence.repeats_differ && !evidence.only_shape_wrong && outcome->ok()) {
+    if (culprit.localised && !evidence.repeats_differ && !evidence.only_shape_wrong && outcome->ok()) {
       const std::optional<NodeReading> rewritten = probes_.rewritten(index);
       evidence.right_when_rewritten = rewritten.has_value() && !rewritten->wrong();
     }
     const bool process_died = !outcome->ok() && outcome->outcome != OutcomeKind::error;
-    if (!evidence.repeats_differ && !evidence.right_when_rewritten && !process_died) {
+    if (culprit.localised && !evidence.repeats_differ && !evidence.right_when_rewritten && !process_died) {
       blame_passes_for(&culprit, &evidence);
     }
     culprit.stage = stage_of(evidence);
@@ -235,6 +253,7 @@ class Localiser {
   void measure_substitutions() {
     for (Culprit& culprit : result_.culprits) {
       if (stop()) return;
+      if (!culprit.localised) continue;
       culprit.substitution = substitute(input_, probes_, culprit, result_.culprits, result_.failing_alone);
     }
   }
@@ -252,8 +271,10 @@ class Localiser {
         kept.push_back(std::move(culprit));
       }
     }
-    // Worst first; among equals in the order of the model.
-    std::stable_sort(kept.begin(), kept.end(), [](const Culprit& a, const Culprit& b) { return a.rung > b.rung; });
+    // Worst first, of these what was localised; among equals in the order of the model.
+    std::stable_sort(kept.begin(), kept.end(), [](const Culprit& a, const Culprit& b) {
+      return std::pair(a.rung, a.localised) > std::pair(b.rung, b.localised);
+    });
     result_.culprits = std::move(kept);
   }
 
@@ -266,6 +287,7 @@ class Localiser {
   const LocaliseInput& input_;
   const Probes& probes_;
   LocaliseResult result_;
+  int in_full_ = 0;         // nodes that were, or would have been, localised in full
   std::set<int> excluded_;  // not part of the search for segments
   std::vector<int> suspects_;
   std::set<int> confirmed_;

@@ -39,6 +39,9 @@ struct LocaliseInput {
   std::string backend;                    // spec
   std::vector<const NodeOutcome*> alone;  // per node; nullptr: not run
   Reading whole;
+  // So many nodes that are wrong alone, the worst first, are localised in full: passes, other ways to write them, proof
+  // by substitution. Each costs dozens of runs, three of them of the whole model. Of the others their own bounds speak.
+  int most_in_full = 20;
 };
 
 struct LocaliseResult {

@@ -24,8 +24,8 @@ inline Rows rows_of(const Call& call) {
   return rows;
 }
 
-// Calls f(length, at, largest) for every row that has elements: at(k) is the flat index of its element k, `largest` the largest
-// element of `x` in it.
+// Calls f(length, at, largest) for every row that has elements: at(k) is the flat index of its element k, `largest` the
+// largest element of `x` in it.
 template <class Exact, class F>
 void for_each_row(const Call& call, std::span<const Exact> x, F f) {
   const Rows rows = rows_of(call);

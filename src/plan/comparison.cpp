@@ -23,6 +23,10 @@ Rung NodeOutcome::rung() const {
   return verdict == nullptr ? Rung::exact : verdict->rung;
 }
 
+bool is_death(OutcomeKind kind) {
+  return kind == OutcomeKind::crash || kind == OutcomeKind::timeout || kind == OutcomeKind::out_of_memory;
+}
+
 double Reading::error() const {
   if (outcome != OutcomeKind::ok || wrong_shape || non_finite_differs) return std::numeric_limits<double>::infinity();
   // 3 / 10: the limit of the root mean square over the limit of a single element (docs/numerics.md, section 6).

@@ -87,12 +87,23 @@ struct WholeModelResult {
   std::string explanation;
 };
 
+// A backend that crashed, hung or ran out of memory, at any moment of the run. It has been started again since.
+struct BackendDeath {
+  std::string backend;  // spec
+  OutcomeKind kind = OutcomeKind::crash;
+  std::string reason;
+};
+bool is_death(OutcomeKind kind);
+
 struct Comparison {
   std::vector<BackendInfo> backends;  // in the order asked for
   std::vector<NodeResult> nodes;      // in topological order
   // By spec; an assignment of operators to backends has an entry of its own, "onnxruntime with Conv=onednn".
   std::map<std::string, WholeModelResult> whole_model;
   std::vector<std::string> unproven;  // ids of nodes without a reference
+  std::vector<BackendDeath> deaths;   // in the order in which they happened
+  // Why the run ended early: a node without a reference whose backends all died of it. Nodes before it are judged.
+  std::string stopped;
   bool interrupted = false;
 };
 

@@ -13,7 +13,7 @@ namespace opdiff {
 // Fills `comparison->nodes` and `unproven` (backends in the order of `comparison->backends`, which the sources must
 // match; specs are known before, processes may still be starting). Returns the reference's graph outputs. Errors are
 // the model's or the inputs'; what a backend does wrong is data. An interruption leaves what has been judged and is no
-// error: the outputs are then empty.
+// error: the outputs are then empty. On an error, the nodes before the one that it names have been judged.
 Expected<TensorMap> check_nodes(const Graph& graph, const TensorMap& inputs, const std::vector<BackendSource>& backends,
                                 const CompareOptions& options, Comparison* comparison);
 

@@ -24,6 +24,7 @@ struct CompareOptions {
   bool profile = false;                             // peak memory of each node, median times
   // An extra check of the whole model's outputs, for people who must meet a contract: |y - c| <= atol + rtol |c|.
   std::optional<double> rtol, atol;
+  int localise = 20;             // culprits of one backend that are localised in full (locate/localise.h)
   std::optional<Tensor> labels;  // of a classifier's rows, for its accuracy
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* interrupted = nullptr;

@@ -56,6 +56,12 @@ class Console {
       text_ += fmt::format("\n  and {} more, see --details or result.json\n",
                            plural(record_.result.culprits.size() - kMostCulprits, "culprit"));
     }
+    const auto apart = std::count_if(record_.result.culprits.begin(), record_.result.culprits.end(),
+                                     [](const Culprit& culprit) { return !culprit.localised; });
+    if (apart > 0) {
+      text_ += fmt::format("\n  {} of {} are listed by their own bounds, without stage and substitution (--localise)\n",
+                           apart, plural(record_.result.culprits.size(), "culprit"));
+    }
     reasons();
     backends();
     warnings();
@@ -111,8 +117,9 @@ class Console {
   void culprit(const Culprit& culprit) {
     text_ += fmt::format("\n  {} ({}) on {}\n", coloured("1", fmt::format("{}", fmt::join(culprit.nodes, ", "))),
                          culprit.op, culprit.backend);
-    line("stage", fmt::format("{}{}", to_string(culprit.stage),
-                              culprit.pass.empty() ? "" : "; repaired by disable=" + passes_off(culprit.pass)));
+    if (culprit.localised)
+      line("stage", fmt::format("{}{}", to_string(culprit.stage),
+                                culprit.pass.empty() ? "" : "; repaired by disable=" + passes_off(culprit.pass)));
     line("how bad", culprit.outcome == OutcomeKind::ok
                         ? fmt::format("{}: {}", to_string(culprit.rung), culprit.evidence)
                         : fmt::format("{}: {}", to_string(culprit.outcome), culprit.evidence));
@@ -135,6 +142,8 @@ class Console {
           segment ? "placebo: the backend, these nodes one by one" : "placebo: the same cuts, all on the backend",
           proof.placebo, proof.placebo_holds);
     }
+    if (!culprit.localised)
+      line("how sure", "by its operator's own bounds; not localised, there are too many culprits");
     line("repeat", culprit.repeat);
   }
 

@@ -132,7 +132,8 @@ json culprit_json(const Comparison& comparison, const Culprit& culprit) {
   return {{"nodes", culprit.nodes},
           {"op", culprit.op},
           {"backend", culprit.backend},
-          {"stage", to_string(culprit.stage)},
+          {"stage", culprit.localised ? json(to_string(culprit.stage)) : json()},
+          {"localised", culprit.localised},
           {"pass", culprit.pass},
           {"outcome", to_string(culprit.outcome)},
           {"known", is_known_divergence(comparison, culprit)},
@@ -177,6 +178,10 @@ json result_json(const RunRecord& record) {
   for (const auto& [name, result] : comparison.whole_model) whole[name] = whole_json(result);
   json culprits = json::array();
   for (const Culprit& culprit : record.result.culprits) culprits.push_back(culprit_json(comparison, culprit));
+  json deaths = json::array();
+  for (const BackendDeath& death : comparison.deaths) {
+    deaths.push_back({{"backend", death.backend}, {"outcome", to_string(death.kind)}, {"reason", death.reason}});
+  }
   json reasons = json::array();
   for (const StatusLine& line : record.status) {
     reasons.push_back({{"status", to_string(line.status)}, {"reason", line.reason}});
@@ -191,6 +196,8 @@ json result_json(const RunRecord& record) {
           {"status", to_string(worst_status(record.status))},
           {"reasons", std::move(reasons)},
           {"interrupted", comparison.interrupted},
+          {"stopped", comparison.stopped.empty() ? json() : json(comparison.stopped)},
+          {"deaths", std::move(deaths)},
           {"nodes", std::move(nodes)},
           {"whole_model", std::move(whole)},
           {"culprits", std::move(culprits)},

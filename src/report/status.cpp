@@ -1,6 +1,7 @@
 #include "report/status.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace opdiff {
@@ -16,10 +17,6 @@ int rank(RunStatus status) {
   return 0;
 }
 
-bool died(OutcomeKind kind) {
-  return kind == OutcomeKind::crash || kind == OutcomeKind::timeout || kind == OutcomeKind::out_of_memory;
-}
-
 class Lines {
  public:
   Lines(const CompareResult& result, const Policy& policy) : result_(result), policy_(policy) {}
@@ -30,6 +27,8 @@ class Lines {
     if (!policy_.accept_known) add_known();
     for (const auto& [name, whole] : result_.comparison.whole_model) add_whole(name, whole);
     if (policy_.fail_on) add_rungs();
+    add_deaths();
+    if (!result_.comparison.stopped.empty()) add_stopped();
     if (result_.comparison.interrupted)
       add(RunStatus::cannot_run, "interrupted: what follows is what was done until then");
     std::stable_sort(lines_.begin(), lines_.end(),
@@ -39,13 +38,41 @@ class Lines {
 
  private:
   void add(RunStatus status, std::string reason) { lines_.push_back({status, std::move(reason)}); }
+  void add_death(const std::string& spec, std::string reason) {
+    dead_.insert(spec);
+    add(RunStatus::crashed, std::move(reason));
+  }
+
+  // Deaths that no node and no whole model shows: while culprits were looked for, or in a run that was repeated.
+  void add_deaths() {
+    std::map<std::string, std::vector<const BackendDeath*>> unseen;
+    for (const BackendDeath& death : result_.comparison.deaths) {
+      if (dead_.count(death.backend) == 0) unseen[death.backend].push_back(&death);
+    }
+    for (const auto& [spec, deaths] : unseen) {
+      const std::string more = deaths.size() == 1 ? "" : fmt::format(" ({} times in all)", deaths.size());
+      add(RunStatus::crashed,
+          fmt::format("{}: {}{}: {}", spec, to_string(deaths.front()->kind), more, deaths.front()->reason));
+    }
+  }
+
+  // Nobody was blamed yet: what is proven wrong is told node by node.
+  void add_stopped() {
+    add(RunStatus::cannot_run, "stopped: " + result_.comparison.stopped);
+    for (const NodeResult& node : result_.comparison.nodes) {
+      for (const auto& [spec, outcome] : node.backends) {
+        if (outcome.known || outcome.rung() != Rung::defect) continue;
+        add(RunStatus::defect, fmt::format("{} ({}) on {}: defect", node.id, node.op, spec));
+      }
+    }
+  }
 
   void add_culprit(const Culprit& culprit) {
     const std::string where = fmt::format("{} ({}) on {}", fmt::join(culprit.nodes, ", "), culprit.op, culprit.backend);
     blamed_.insert(culprit.backend);
     if (policy_.accept_known && is_known_divergence(result_.comparison, culprit)) return;
-    if (died(culprit.outcome)) {
-      add(RunStatus::crashed, fmt::format("{}: {}: {}", where, to_string(culprit.outcome), culprit.evidence));
+    if (is_death(culprit.outcome)) {
+      add_death(culprit.backend, fmt::format("{}: {}: {}", where, to_string(culprit.outcome), culprit.evidence));
     } else {
       add(RunStatus::defect, fmt::format("{}: {}", where, to_string(culprit.stage)));
     }
@@ -59,9 +86,9 @@ class Lines {
       const NodeOutcome& outcome = found->second;
       if (outcome.ok()) ++ran;
       if (outcome.outcome == OutcomeKind::unsupported) ++unsupported;
-      if (died(outcome.outcome) && !is_culprit(node.id, spec)) {
-        add(RunStatus::crashed,
-            fmt::format("{} ({}) on {}: {}: {}", node.id, node.op, spec, to_string(outcome.outcome), outcome.reason));
+      if (is_death(outcome.outcome) && !is_culprit(node.id, spec)) {
+        add_death(spec, fmt::format("{} ({}) on {}: {}: {}", node.id, node.op, spec, to_string(outcome.outcome),
+                                    outcome.reason));
       } else if (outcome.outcome == OutcomeKind::error && !is_culprit(node.id, spec)) {
         add(RunStatus::cannot_run, fmt::format("{} ({}) on {}: {}", node.id, node.op, spec, outcome.reason));
         told_.insert(spec);
@@ -74,15 +101,19 @@ class Lines {
 
   void add_whole(const std::string& name, const WholeModelResult& whole) {
     const Reading& reading = whole.reading;
-    if (died(reading.outcome)) {
-      add(RunStatus::crashed,
-          fmt::format("whole model on {}: {}: {}", name, to_string(reading.outcome), reading.reason));
+    if (is_death(reading.outcome)) {
+      add_death(name, fmt::format("whole model on {}: {}: {}", name, to_string(reading.outcome), reading.reason));
     } else if (reading.outcome == OutcomeKind::error && blamed_.count(name) == 0 && told_.count(name) == 0) {
       add(RunStatus::cannot_run, fmt::format("whole model on {}: {}", name, reading.reason));
     }
     if (reading.wrong && policy_.fail_on && *policy_.fail_on <= Rung::unlikely && blamed_.count(name) == 0) {
       add(RunStatus::defect, fmt::format("whole model on {}: off by {:.3g} times the noise floor (--fail-on {})", name,
                                          reading.error(), to_string(*policy_.fail_on)));
+    }
+    // Too far from the reference is no proof: honest errors add up. Other shapes, and NaN for numbers, do not.
+    if (reading.outcome == OutcomeKind::ok && (reading.wrong_shape || reading.non_finite_differs) && !is_blamed(name)) {
+      add(RunStatus::defect, fmt::format("whole model on {}: {}; no operator alone is proven wrong", name,
+                                         reading.wrong_shape ? reading.reason : "other values are infinite or NaN"));
     }
     if (whole.contract && whole.contract->broken > 0) {
       add(RunStatus::defect, fmt::format("whole model on {}: {} of {} output elements break --rtol/--atol", name,
@@ -114,6 +145,13 @@ class Lines {
     }
   }
 
+  // A backend with culprits, or an assignment of operators ("FIRST with OP=SPEC") in which it takes part.
+  bool is_blamed(const std::string& name) const {
+    return std::any_of(blamed_.begin(), blamed_.end(), [&](const std::string& spec) {
+      return name == spec || (name.find(" with ") != std::string::npos && name.find(spec) != std::string::npos);
+    });
+  }
+
   bool is_culprit(const std::string& node, const std::string& spec) const {
     return std::any_of(result_.culprits.begin(), result_.culprits.end(), [&](const Culprit& culprit) {
       return culprit.backend == spec &&
@@ -123,7 +161,7 @@ class Lines {
 
   const CompareResult& result_;
   const Policy& policy_;
-  std::set<std::string> blamed_, told_;
+  std::set<std::string> blamed_, told_, dead_;
   std::vector<StatusLine> lines_;
 };
 

@@ -10,8 +10,10 @@
 
 namespace opdiff {
 
-// Best first; the number is the program's exit status, the worst of a run is by rank(): a backend's death outranks a
-// defect, a defect outranks what could not be run.
+// Defect: a culprit; a whole model of a wrong shape, or with other infinite or NaN values; what the user's rules
+// refuse. A whole model that is only far from the reference, and has no culprit, is no proof: a warning, unless
+// `fail_on`. Best first; the number is the program's exit status, the worst of a run is by rank(): a backend's death
+// outranks a defect, a defect outranks what could not be run.
 enum class RunStatus { clean = 0, defect = 1, cannot_run = 2, crashed = 3 };
 std::string_view to_string(RunStatus status);  // "clean", "defect", "cannot-run", "crashed"
 

@@ -125,6 +125,25 @@ def main() -> int:
                     if [nodes for nodes, _ in blamed] != [["double"]] or stage not in (None, blamed[0][1]):
                         faults.append(f"blamed {blamed}")
                 tally.case(f"fault {fault}: status {run.status}", faults)
+        # An operator that only the one that dies could compute: the death is told, what was proven before it too.
+        unknown = files.onnx(
+            folder / "unknown.onnx",
+            [("relu", "Relu", ["x"], "r"), ("odd", "TestTwice", ["r"], "l"), ("sum", "Add", ["l", "x"], "y")],
+            {"x": [4, 8]},
+            {"y": [4, 8]},
+        )
+        wrong = "faulty:base=reference,node=relu,fault=scale,size=2"
+        for mode, arguments in (("hang", ["--time-limit", "1"]), ("crash", []), ("good", ["--memory-limit", "1K"])):
+            for others in ("", f"{wrong},"):
+                with compare(unknown, "--backends", f"{others}test:mode={mode}", *arguments, environment=environment) as run:
+                    faults = run.leftovers()
+                    listed = {line["status"] for line in run.result["reasons"]} if run.result else set()
+                    if run.status != CRASHED or "crashed" not in listed or "odd" not in run.result["stopped"]:
+                        faults.append(run.describe())
+                    # With 1K the reference's worker cannot run either.
+                    if others and mode != "good" and "defect" not in listed:
+                        faults.append(f"listed {listed}")
+                    tally.case(f"{mode} of an unknown operator, {others or 'alone'}: status {run.status}", faults)
         # The death of one and the defect of the other are both listed, and the death decides.
         dead, wrong = "test:mode=crash", "faulty:base=test,node=relu,fault=scale,size=2"
         with compare(model, "--backends", f"{dead},{wrong}", environment=environment) as run:

@@ -69,7 +69,8 @@ def main() -> int:
             else:
                 if run.status != CRASHED or run.result["status"] != "crashed":
                     faults.append(f"not status {CRASHED}: {run.describe()}")
-                if crashes(run, "onnxruntime") == 0:
+                # A death after the nodes were run, or in a batch that was run again, is told without a node.
+                if crashes(run, "onnxruntime") == 0 and not any(death["outcome"] == "crash" for death in run.result["deaths"]):
                     faults.append(f"no outcome crash: {run.result['reasons']}")
                 if outcomes(run, "reference") != others:
                     faults.append(f"the other backend did not go on: {outcomes(run, 'reference')}")

@@ -10,11 +10,12 @@ WORST = {"index": int, "got": NUMBER, "centre": NUMBER, "radius": NUMBER, "devia
 VERDICT = {"rung": str, "profile": str, "excess": NUMBER, "z_rms": NUMBER, "z_max": NUMBER, "worst": dict}
 OUTCOME = {"outcome": str, "verdict": (dict, None), "outputs": dict, "own_error": (*NUMBER, None),
            "inherited_error": (*NUMBER, None), "wall_ms": (*NUMBER, None), "peak_bytes": (int, None)}
-CULPRIT = {"nodes": list, "op": str, "backend": str, "stage": str, "pass": str, "necessary": dict, "sufficient": dict,
+CULPRIT = {"nodes": list, "op": str, "backend": str, "stage": (str, None), "localised": bool, "pass": str, "necessary": dict, "sufficient": dict,
            "placebo": dict, "repeat": str}
 PROOF = {"error": NUMBER, "wrong": bool, "holds": bool}
 RESULT = {"opdiff": str, "model": dict, "seed": int, "backends": list, "status": str, "nodes": list, "whole_model": dict,
-          "culprits": list, "unproven": list, "interrupted": bool, "reasons": list}
+          "culprits": list, "unproven": list, "interrupted": bool, "stopped": (str, None),
+          "deaths": list, "reasons": list}
 
 
 class Checker:
@@ -75,7 +76,7 @@ class Checker:
         for culprit in result["culprits"]:
             if not self.fields("culprits", culprit, CULPRIT):
                 continue
-            self.one_of("stage", culprit["stage"], STAGES)
+            self.one_of("stage", culprit["stage"], STAGES if culprit["localised"] else {None})
             self.one_of("culprit's backend", culprit["backend"], specs)
             if not culprit["nodes"] or not set(culprit["nodes"]) <= names:
                 self.faults.append(f"culprit {culprit['nodes']} is not of the model")

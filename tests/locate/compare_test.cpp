@@ -116,6 +116,45 @@ TEST(Compare, ACrashingNodeIsNamed) {
   EXPECT_TRUE(result.culprits.front().substitution.proven());
 }
 
+TEST(Compare, ADeathIsNotedWheneverItComes) {
+  const auto fault = [](Tensor& tensor) { tensor.mutable_as<float>()[0] += 1; };
+  FakeBackend undisturbed("faulty");
+  undisturbed.faults["n2"] = fault;
+  compare(chain_graph(6), {&undisturbed});
+  for (int run = 1; run <= undisturbed.runs; ++run) {
+    FakeBackend faulty("faulty");
+    faulty.faults["n2"] = fault;
+    faulty.killed_in_run = run;
+    const CompareResult result = compare(chain_graph(6), {&faulty});
+    ASSERT_EQ(result.comparison.deaths.size(), 1U) << run;
+    EXPECT_EQ(result.comparison.deaths[0].backend, "faulty");
+    EXPECT_EQ(result.comparison.deaths[0].kind, OutcomeKind::crash);
+  }
+}
+
+TEST(Compare, OurPackingIsNobodysDeath) {
+  FakeBackend slow("slow");
+  slow.most_isolated = 2;
+  const CompareResult result = compare(chain_graph(6), {&slow});
+  EXPECT_TRUE(result.comparison.deaths.empty());
+  for (const NodeResult& node : result.comparison.nodes) EXPECT_TRUE(node.backends.at("slow").ok());
+}
+
+TEST(Compare, ANodeWithoutAReferenceOfWhichAllDieEndsTheRunButLosesNothing) {
+  for (const OutcomeKind kind : {OutcomeKind::crash, OutcomeKind::timeout, OutcomeKind::out_of_memory}) {
+    Graph graph = chain_graph(6);
+    graph.nodes[4].op = "Twice";
+    FakeBackend faulty("faulty");
+    faulty.faults["n1"] = [](Tensor& tensor) { tensor.mutable_as<float>()[0] += 1; };
+    faulty.dying["n4"] = kind;
+    const CompareResult result = compare(graph, {&faulty});
+    EXPECT_NE(result.comparison.stopped.find("n4"), std::string::npos);
+    ASSERT_FALSE(result.comparison.deaths.empty());
+    EXPECT_EQ(result.comparison.deaths[0].kind, kind);
+    EXPECT_EQ(result.comparison.nodes[1].backends.at("faulty").rung(), Rung::defect);
+  }
+}
+
 TEST(Compare, ARefusedNodeIsNoDefect) {
   FakeBackend faulty("faulty");
   faulty.dying["n3"] = OutcomeKind::error;

@@ -76,11 +76,12 @@ struct World {
     return segments;
   }
 
-  LocaliseResult locate() {
+  LocaliseResult locate(int most_in_full = 20) {
     std::vector<NodeOutcome> outcomes(graph.nodes.size());
     LocaliseInput input;
     input.graph = &graph;
     input.backend = "fake";
+    input.most_in_full = most_in_full;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       Verdict verdict;
       if (wrong.count(static_cast<int>(i)) > 0) verdict.rung = wrong.at(static_cast<int>(i));
@@ -160,6 +161,23 @@ TEST(Localise, TwoFaultsAreBothNamedAndEachProven) {
   const LocaliseResult result = world.locate();
   EXPECT_EQ(named(result), (std::vector<std::string>{"n5", "n2"}));  // the worse first
   for (const Culprit& culprit : result.culprits) EXPECT_TRUE(culprit.substitution.proven());
+}
+
+TEST(Localise, OfTooManyTheWorstAreLocalisedAndTheOthersListed) {
+  World world{.graph = line_of(40)};
+  for (int node = 0; node < 40; node += 2) world.wrong[node] = node < 20 ? Rung::unlikely : Rung::defect;
+  const int all = (world.locate(100), world.runs);
+  world.runs = 0;
+  const LocaliseResult result = world.locate(3);
+  ASSERT_EQ(result.culprits.size(), 20U);
+  for (std::size_t i = 0; i < result.culprits.size(); ++i) {
+    const Culprit& culprit = result.culprits[i];
+    EXPECT_EQ(culprit.localised, i < 3);
+    EXPECT_EQ(culprit.substitution.proven(), i < 3);
+    EXPECT_EQ(culprit.rung, i < 10 ? Rung::defect : Rung::unlikely);
+    EXPECT_EQ(culprit.evidence, "y[0]: got 2, right 1");
+  }
+  EXPECT_LE(world.runs, all - 17 * 3);  // three runs of the whole model for each
 }
 
 TEST(Localise, UnlikelyIsConfirmedByFreshInputsOrAtTheOutputs) {

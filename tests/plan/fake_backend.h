@@ -23,8 +23,11 @@ class FakeBackend : public Backend {
   std::vector<std::pair<std::string, std::string>> wrong_together;
   std::vector<std::pair<std::string, std::string>> failing_together;
   std::map<std::string, OutcomeKind> dying;  // by node: the whole graph ends so
-  std::set<std::string> unsupported;         // by node: reported alone in isolated graphs
-  std::vector<std::size_t> sizes;            // nodes of each graph that was prepared
+  std::size_t most_isolated = SIZE_MAX;      // more isolated nodes in one graph take longer than the time limit
+  int killed_in_run = 0;                     // the so-manieth run ends in a crash, whatever it computes
+  int runs = 0;
+  std::set<std::string> unsupported;  // by node: reported alone in isolated graphs
+  std::vector<std::size_t> sizes;     // nodes of each graph that was prepared
 
   const BackendInfo& info() const override { return info_; }
 
@@ -35,6 +38,9 @@ class FakeBackend : public Backend {
         return Outcome::failure(OutcomeKind::error, "does not load: " + first + " with " + second);
       }
     }
+    if (options.isolated && graph.nodes.size() > most_isolated) {
+      return Outcome::failure(OutcomeKind::timeout, "no answer in time");
+    }
     *handle = next_++;
     graphs_[*handle] = {graph, options.isolated};
     return {};
@@ -42,6 +48,7 @@ class FakeBackend : public Backend {
 
   Outcome run(int handle, const TensorMap& inputs, int) override {
     const auto& [graph, isolated] = graphs_.at(handle);
+    if (++runs == killed_in_run) return Outcome::failure(OutcomeKind::crash, "killed");
     Outcome outcome;
     TensorMap tensors = inputs;
     for (const auto& [name, tensor] : graph.initialisers) tensors[name] = tensor;

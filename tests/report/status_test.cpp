@@ -42,6 +42,50 @@ TEST(Status, ASuspectModelWithoutACulpritIsNoProofButFailsWhenAskedFor) {
   EXPECT_EQ(status_of(record, {.fail_on = Rung::defect}), RunStatus::clean);
 }
 
+TEST(Status, ASuspectModelOfAnotherShapeOrWithOtherInfinitiesIsADefect) {
+  for (const bool shape : {true, false}) {
+    RunRecord record = clean_record();
+    Reading& reading = record.result.comparison.whole_model["torch"].reading;
+    reading.wrong = true;
+    (shape ? reading.wrong_shape : reading.non_finite_differs) = true;
+    reading.reason = shape ? "y: [2,3], right [3,2]" : "";
+    const auto lines = status_lines(record.result, {});
+    ASSERT_EQ(lines.size(), 1U);
+    EXPECT_EQ(lines[0].status, RunStatus::defect);
+    EXPECT_EQ(lines[0].reason.rfind("whole model on torch: ", 0), 0U) << lines[0].reason;
+    // Where somebody is blamed for it, it is that one's.
+    RunRecord blamed = defect_record();
+    blamed.result.comparison.whole_model["onnxruntime"].reading = reading;
+    blamed.result.comparison.whole_model["torch with Conv=onnxruntime"].reading = reading;
+    EXPECT_EQ(status_lines(blamed.result, {}).size(), 1U);
+  }
+}
+
+TEST(Status, ADeathThatNoNodeShowsIsListed) {
+  RunRecord record = defect_record();
+  record.result.comparison.deaths = {{"torch", OutcomeKind::crash, "killed by signal 9"},
+                                     {"torch", OutcomeKind::crash, "killed by signal 9"}};
+  const auto lines = status_lines(record.result, {});
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].status, RunStatus::crashed);
+  EXPECT_EQ(lines[0].reason, "torch: crash (2 times in all): killed by signal 9");
+  EXPECT_EQ(lines[1].status, RunStatus::defect);
+  // Told once, with the node.
+  record.result.comparison.nodes[0].backends["torch"].outcome = OutcomeKind::crash;
+  EXPECT_EQ(status_lines(record.result, {}).size(), 2U);
+}
+
+TEST(Status, ARunThatStoppedListsTheDeathAndWhatIsProven) {
+  RunRecord record = defect_record();
+  record.result.culprits.clear();
+  record.result.comparison.whole_model.clear();
+  record.result.comparison.stopped = "node 'erf' (Erf): nobody computes it";
+  record.result.comparison.deaths = {{"torch", OutcomeKind::timeout, "no answer within 1 s"}};
+  std::vector<RunStatus> found;
+  for (const StatusLine& line : status_lines(record.result, {})) found.push_back(line.status);
+  EXPECT_EQ(found, (std::vector<RunStatus>{RunStatus::crashed, RunStatus::defect, RunStatus::cannot_run}));
+}
+
 TEST(Status, KnownDivergencesAreNotCleanUnlessAccepted) {
   KnownDivergence known;
   known.op = "AveragePool";
