@@ -208,15 +208,18 @@ double Attempt::share_too_good(const EnclosedTensor& e) const {
 
 std::vector<std::int64_t> Attempt::standing_out() const {
   std::vector<std::int64_t> elements;
-  for (std::size_t i = 0; i < y_.size(); ++i) {
-    if (!possible_[i]) return {};
-    if (std::fabs(z_[i]) > kLeastRmsLimit) elements.push_back(static_cast<std::int64_t>(i));
-  }
-  std::sort(elements.begin(), elements.end(), [&](std::int64_t a, std::int64_t b) {
-    return std::fabs(z_[static_cast<std::size_t>(a)]) > std::fabs(z_[static_cast<std::size_t>(b)]);
-  });
+  const auto z = [&](std::int64_t i) {
+    const auto k = static_cast<std::size_t>(i);
+    return rounding_deviation_[k] > 0 ? std::fabs(error_[k]) / rounding_deviation_[k] : kInfinity;
+  };
+  for (std::size_t i = 0; i < rounding_deviation_.size(); ++i)
+    if (std::fabs(error_[i]) > kLeastRmsLimit * rounding_deviation_[i])
+      elements.push_back(static_cast<std::int64_t>(i));
+  std::sort(elements.begin(), elements.end(), [&](std::int64_t a, std::int64_t b) { return z(a) > z(b); });
   return elements;
 }
+
+bool Attempt::all_possible() const { return std::find(possible_.begin(), possible_.end(), char{0}) == possible_.end(); }
 
 void Attempt::note_worst(const EnclosedTensor& e) {
   std::size_t worst = 0;
@@ -249,7 +252,7 @@ Verdict Attempt::verdict() {
   Verdict& v = verdict_;
   if (!scored_) last_ = score(z_, Scoring::full);
   if (!done_) {
-    const bool impossible = std::find(possible_.begin(), possible_.end(), char{0}) != possible_.end();
+    const bool impossible = !all_possible();
     v.rung = impossible ? Rung::defect : Rung::unlikely;
     for (std::size_t i = 0; i < y_.size(); ++i)
       if (!possible_[i])
@@ -275,10 +278,16 @@ Verdict Attempt::verdict() {
   v.z_rms_limit = last_.rms_limit;
   v.z_max_limit = last_.max_limit;
   v.figures = classic_figures(y_, centre_, format_of(got_.dtype()));
-  std::int64_t strange = 0;
-  for (std::size_t i = 0; i < y_.size(); ++i)
-    strange += !std::isfinite(y_[i]) && !possible_[i] && !correctly_rounded_[i];
-  if (strange > 0) v.note = fmt::format("{} non-finite elements where a number is right", strange);
+  std::int64_t strange = 0, missing = 0;
+  for (std::size_t i = 0; i < y_.size(); ++i) {
+    if (possible_[i] || correctly_rounded_[i]) continue;
+    strange += !std::isfinite(y_[i]) && std::isfinite(centre_[i]);
+    missing += !std::isfinite(centre_[i]);
+  }
+  if (strange > 0)
+    v.note = fmt::format("{} non-finite elements where a number is right", strange);
+  else if (missing > 0)
+    v.note = fmt::format("{} elements where another non-finite value is right", missing);
   if (v.worst.index < 0 && !y_.empty()) v.worst = {0, Shape(got_.shape().size(), 0), y_[0], centre_[0], 0, 0};
   return v;
 }

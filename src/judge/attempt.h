@@ -38,8 +38,9 @@ class Attempt {
     double error = 0, rounding = 0;
   };
   Medians medians_in(const EnclosedTensor& yardstick) const;
-  // Flat indices of elements that are possible but stand out, worst first; empty when something is impossible.
+  // Flat indices of elements that stand out from the last `rounding` yardstick, worst first.
   std::vector<std::int64_t> standing_out() const;
+  bool all_possible() const;
   const std::vector<double>& error() const { return error_; }
   const std::vector<double>& rounding_deviation() const { return rounding_deviation_; }
   bool done() const { return done_; }

@@ -11,7 +11,8 @@
 namespace opdiff {
 namespace {
 
-// The widest of two yardsticks, element by element; the centre is the same mathematical value in both.
+// The widest of two yardsticks, element by element; the centre is the same mathematical value in both where there is
+// one.
 void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>& other) {
   for (std::size_t k = 0; k < into.size(); ++k)
     for (std::size_t i = 0; i < into[k].radius.size(); ++i) {
@@ -19,6 +20,9 @@ void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>&
       into[k].deviation[i] = std::max(into[k].deviation[i], other[k].deviation[i]);
       into[k].rho[i] = std::max(into[k].rho[i], other[k].rho[i]);
       into[k].overflow[i] |= other[k].overflow[i];
+      // x / 0 by one formula is inf - inf by another: each is right.
+      if (const double c = other[k].centre[i]; !std::isfinite(c) && !std::isfinite(into[k].centre[i]))
+        into[k].overflow[i] |= std::isnan(c) ? kNaN : c > 0 ? kPlusInfinity : kMinusInfinity;
     }
 }
 
@@ -105,11 +109,23 @@ bool Ladder::try_algorithms(Attempt& attempt) {
     const Attempt::Medians m = attempt.medians_in(e);
     return m.error > 0 && m.error >= kAlgorithmMedian * m.rounding;
   };
-  for (const NamedAlgorithm& algorithm : op_.algorithms(call_))
+  const std::vector<NamedAlgorithm> algorithms = op_.algorithms(call_);
+  const auto enclosed = [&](const NamedAlgorithm& algorithm, const Profile& profile) -> const EnclosedTensor& {
+    return yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k];
+  };
+  const std::vector<std::int64_t> elements = attempt.standing_out();
+  for (const NamedAlgorithm& algorithm : algorithms)
     for (const Profile& profile : profiles_) {
-      const EnclosedTensor& e = yardstick(algorithm.name + profile.name, [&] { return algorithm.enclose(profile); })[k];
+      const EnclosedTensor& e = enclosed(algorithm, profile);
       if (errs_everywhere(e) && attempt.explain(Rung::algorithm, e, profile.name, algorithm.name)) return true;
     }
+  // Where it errs no more than rounding nearly everywhere, its emulation must err in the same places.
+  const StandsOut out{attempt.output(), attempt.got(), elements, attempt.error(), attempt.rounding_deviation()};
+  for (const NamedAlgorithm& algorithm : algorithms)
+    for (const Profile& profile : profiles_)
+      if (k == 0 && algorithm.emulate && errs_as_emulated(algorithm, profile, out) &&
+          attempt.explain(Rung::algorithm, enclosed(algorithm, profile), profile.name, algorithm.name))
+        return true;
   return false;
 }
 
@@ -228,7 +244,7 @@ bool Ladder::try_conventions(Attempt& attempt) {
 Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
   Attempt attempt(op_, call_, output, got, expected);
   if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
-  if (const std::vector<std::int64_t> elements = attempt.standing_out(); !elements.empty()) {
+  if (const std::vector<std::int64_t> elements = attempt.standing_out(); attempt.all_possible() && !elements.empty()) {
     const OrderExplanation order =
         explain_by_order(op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
     if (order.explained) {

@@ -17,6 +17,15 @@ constexpr std::size_t kElements = 256;
 constexpr double kPairwiseDeviations = 8;
 // An error is explained by orders that make half of it (docs/numerics.md, section 3): the emulated ones are a sample.
 constexpr double kTwice = 2;
+// The largest of 128 normal errors is less than twice the largest of 8.
+constexpr double kDoubled = 2;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 // Random orders to draw where one costs `work` additions. A fault leaves at the first element or emulation that refutes
 // it; what is explained needs enough of them that twice the largest of their errors is beyond what 256 honest elements
@@ -25,16 +34,20 @@ std::int64_t random_orders(std::int64_t work) {
   return std::clamp<std::int64_t>((std::int64_t{1} << 19) / std::max<std::int64_t>(work, 1), 8, 128);
 }
 
-// Compares errors with those of emulated orders.
+// Compares errors with those of emulated orders, both in deviations of rounding.
 class Tally {
  public:
-  explicit Tally(std::vector<double> off)
-      : off_(std::move(off)), largest_(off_.size(), 0), nearest_(off_.size(), kInfinity), names_(off_.size()) {}
+  // The first `count` elements of those that stand out.
+  Tally(const StandsOut& out, std::size_t count)
+      : off_(out.scaled(std::min(count, out.elements.size()))),
+        largest_(off_.size(), 0),
+        nearest_(off_.size(), kInfinity),
+        names_(off_.size()) {}
 
   std::size_t size() const { return off_.size(); }
   double off(std::size_t i) const { return std::fabs(off_[i]); }
 
-  // Order number `order` errs by `error` in element i. An order that overflows explains no number.
+  // Order number `order` errs by `error` deviations in element i. An order that overflows explains no number.
   void note(std::size_t order, const std::string& name, std::size_t i, double error) {
     if (!std::isfinite(error)) return;
     if (order >= squares_.size()) squares_.resize(order + 1, 0);
@@ -187,10 +200,7 @@ double pairwise_deviation(const Reduction& r, double u) {
 OrderExplanation explain_by_terms(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   const Format& format) {
   OrderExplanation result;
-  std::vector<double> off;
-  for (std::size_t i = 0; i < std::min(out.elements.size(), kElements); ++i)
-    off.push_back(out.error[static_cast<std::size_t>(out.elements[i])]);
-  Tally tally(std::move(off));
+  Tally tally(out, kElements);
   std::vector<NamedOrder> orders;
   for (std::size_t i = 0; i < tally.size(); ++i) {
     const Reduction r = op.reduction(call, out.output, out.elements[i]);
@@ -202,9 +212,10 @@ OrderExplanation explain_by_terms(const MetaOperator& op, const Call& call, cons
     std::size_t number = 0;
     for (const NamedOrder& order : orders)
       for (const Scaling scaling : scalings)
-        tally.note(number++, order.name, i, emulate(r, order, scaling, format) - exact);
+        tally.note(number++, order.name, i, (emulate(r, order, scaling, format) - exact) / out.scale(i));
     if (!tally.within(i, kTwice)) return result;
-    if (tally.off(i) > kPairwiseDeviations * pairwise_deviation(r, format.unit_roundoff())) result.warn = true;
+    if (tally.off(i) * out.scale(i) > kPairwiseDeviations * pairwise_deviation(r, format.unit_roundoff()))
+      result.warn = true;
   }
   result.explained = tally.explains();
   result.order = tally.name();
@@ -226,7 +237,12 @@ class OrderScope {
 class WholeOperator {
  public:
   WholeOperator(const MetaOperator& op, const Call& call, const StandsOut& out, std::span<const Profile> profiles)
-      : op_(op), call_(call), out_(out), profiles_(profiles), tally_(errors(out)), varies_(tally_.size(), 0) {}
+      : op_(op),
+        call_(call),
+        out_(out),
+        profiles_(profiles),
+        tally_(out, out.elements.size()),
+        varies_(tally_.size(), 0) {}
 
   OrderExplanation explain() {
     using Kind = SumOrder::Kind;
@@ -242,7 +258,6 @@ class WholeOperator {
     // One draw costs what a few hundred elements' terms cost in explain_by_terms.
     const std::int64_t draws = random_orders(work / static_cast<std::int64_t>(kElements));
     for (std::int64_t draw = 1; draw <= draws && !explained(); ++draw) {
-      // The largest of 128 normal errors is less than twice the largest of 8.
       if (draw == 9 && !promising()) break;
       try_order("a random order", {Kind::shuffled, 1, false, static_cast<std::uint64_t>(draw)});
     }
@@ -253,19 +268,11 @@ class WholeOperator {
     // Pairwise summation's deviation, in deviations of rounding: as measured on these elements.
     const double pairwise = std::sqrt(pairwise_squares_ / static_cast<double>(tally_.size()));
     for (std::size_t i = 0; i < tally_.size(); ++i)
-      if (tally_.off(i) > kPairwiseDeviations * pairwise * deviation(i)) result.warn = true;
+      if (tally_.off(i) > kPairwiseDeviations * pairwise) result.warn = true;
     return result;
   }
 
  private:
-  static std::vector<double> errors(const StandsOut& out) {
-    std::vector<double> off;
-    for (const std::int64_t i : out.elements) off.push_back(out.error[static_cast<std::size_t>(i)]);
-    return off;
-  }
-
-  double deviation(std::size_t i) const { return out_.deviation[static_cast<std::size_t>(out_.elements[i])]; }
-
   void try_order(const std::string& name, const SumOrder& order) {
     const OrderScope scope(order);
     const std::string& kept = *names_.insert(name).first;
@@ -277,7 +284,7 @@ class WholeOperator {
         std::vector<double> errors(tally_.size());
         for (std::size_t i = 0; i < errors.size(); ++i) {
           const std::int64_t at = out_.elements[i];
-          errors[i] = out_.error[static_cast<std::size_t>(at)] + (y.at(at) - out_.got.at(at));
+          errors[i] = (out_.error[static_cast<std::size_t>(at)] + (y.at(at) - out_.got.at(at))) / out_.scale(i);
           tally_.note(number_, kept, i, errors[i]);
         }
         ++number_;
@@ -286,14 +293,13 @@ class WholeOperator {
         else
           for (std::size_t i = 0; i < errors.size(); ++i) varies_[i] = varies_[i] || errors[i] != first_[way][i];
         if (way == 0 && order.kind == SumOrder::Kind::pairwise)
-          for (std::size_t i = 0; i < errors.size(); ++i)
-            if (deviation(i) > 0) pairwise_squares_ += errors[i] * errors[i] / deviation(i) / deviation(i);
+          for (const double e : errors) pairwise_squares_ += e * e;
       }
   }
 
   bool promising() const {
     for (std::size_t i = 0; i < tally_.size(); ++i)
-      if (!varies_[i] || !tally_.within(i, 2 * kTwice)) return false;
+      if (!varies_[i] || !tally_.within(i, kDoubled * kTwice)) return false;
     return true;
   }
   // An element that no order changes does not err because of one.
@@ -315,11 +321,58 @@ class WholeOperator {
 
 }  // namespace
 
+double StandsOut::scale(std::size_t i) const {
+  const auto at = static_cast<std::size_t>(elements[i]);
+  return deviation[at] > 0 ? deviation[at] : std::numeric_limits<double>::denorm_min();
+}
+
+std::vector<double> StandsOut::scaled(std::size_t count) const {
+  std::vector<double> off;
+  for (std::size_t i = 0; i < count; ++i) off.push_back(error[static_cast<std::size_t>(elements[i])] / scale(i));
+  return off;
+}
+
 OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   std::span<const Profile> profiles) {
   if (out.elements.empty()) return {};
   if (op.reduction) return explain_by_terms(op, call, out, profiles.front().sum);
   return op.kernels.working ? WholeOperator(op, call, out, profiles).explain() : OrderExplanation();
+}
+
+bool errs_as_emulated(const NamedAlgorithm& algorithm, const Profile& profile, const StandsOut& out) {
+  if (out.elements.empty()) return false;
+  const auto error = [&](std::int64_t at, int variant) {
+    return out.error[static_cast<std::size_t>(at)] + (algorithm.emulate(profile, at, variant) - out.got.at(at));
+  };
+  constexpr int kLikely = 8, kVariants = 128;
+  constexpr std::size_t kEmulated = 64;  // elements: each costs a tile over all channels
+  Tally tally(out, kEmulated);
+  for (std::size_t i = 0; i < tally.size(); ++i) {
+    for (int variant = 0; variant < kVariants; ++variant) {
+      if (variant == kLikely && !tally.within(i, kDoubled * kTwice)) return false;
+      if (variant >= kLikely && tally.within(i, kTwice)) break;
+      tally.note(static_cast<std::size_t>(variant), algorithm.name, i, error(out.elements[i], variant) / out.scale(i));
+    }
+    if (!tally.within(i, kTwice)) return false;
+  }
+  if (!tally.explains()) return false;
+  // The rest: an algorithm that errs more than this nearly everywhere did not make it.
+  std::vector<std::int64_t> rest;
+  for (std::size_t i = 0; i < out.deviation.size(); ++i)
+    if (out.deviation[i] > 0 && std::isfinite(out.error[i])) rest.push_back(static_cast<std::int64_t>(i));
+  constexpr int kBulk = 2;
+  const std::size_t step = rest.size() / kEmulated + 1;
+  std::vector<double> seen;
+  std::vector<std::vector<double>> emulated(kBulk);
+  for (std::size_t k = 0; k < rest.size(); k += step) {
+    const double d = out.deviation[static_cast<std::size_t>(rest[k])];
+    seen.push_back(std::fabs(out.error[static_cast<std::size_t>(rest[k])]) / d);
+    for (int variant = 0; variant < kBulk; ++variant)
+      emulated[static_cast<std::size_t>(variant)].push_back(std::fabs(error(rest[k], variant)) / d);
+  }
+  double least = kInfinity;
+  for (std::vector<double>& z : emulated) least = std::min(least, median(std::move(z)));
+  return least <= kTwice * median(std::move(seen));
 }
 
 }  // namespace opdiff

@@ -1,6 +1,6 @@
-// Explains results that look unlikely by a named order of summation, emulated in the working format (docs/numerics.md,
-// section 3, "Order of summation"): on the terms of some of the failing elements where the operator names them, else by
-// the whole operator, computed once for each order.
+// Explains results that look unlikely by honest arithmetic that is emulated in the working format (docs/numerics.md,
+// section 3): a named order of summation, on the terms of some of the failing elements where the operator names them,
+// else by the whole operator, computed once for each order; or an algorithm such as Winograd's, element by element.
 #pragma once
 
 #include <span>
@@ -22,9 +22,15 @@ struct StandsOut {
   const Tensor& got;
   std::span<const std::int64_t> elements;  // flat indices of those that fail, worst first
   std::span<const double> error, deviation;
+
+  double scale(std::size_t i) const;                    // deviation of elements[i], never 0
+  std::vector<double> scaled(std::size_t count) const;  // error / scale of the first `count` of `elements`
 };
 
 OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   std::span<const Profile> profiles);
+
+// Does `algorithm`, emulated, err as much where the result stands out, and as little where it does not?
+bool errs_as_emulated(const NamedAlgorithm& algorithm, const Profile& profile, const StandsOut& out);
 
 }  // namespace opdiff

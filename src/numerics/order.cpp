@@ -49,7 +49,9 @@ double sum_in_order(std::span<const double> a, std::span<const double> b, const 
   }
   const std::size_t lanes =
       order.kind == SumOrder::Kind::lanes ? static_cast<std::size_t>(std::max(order.lanes, 1)) : 1;
-  std::vector<double> running(lanes, 0.0);
+  double one = 0;  // most sums are short and have one lane
+  std::vector<double> several(lanes > 1 ? lanes : 0);
+  const std::span<double> running = lanes > 1 ? std::span(several) : std::span(&one, 1);
   for (std::size_t k = 0; k < n; ++k) {
     const std::size_t index = order.kind == SumOrder::Kind::reversed ? n - 1 - k : visit.empty() ? k : visit[k];
     double& sum = running[k % lanes];

@@ -70,6 +70,9 @@ struct EnclosedTensor {
 struct NamedAlgorithm {
   std::string name;
   std::function<std::vector<EnclosedTensor>(const Profile&)> enclose;
+  // Element `index` of output 0 as honest implementation number `variant` computes it: the first eight are those that
+  // are likely, the rest drawn at random. Empty: only the yardstick speaks.
+  std::function<double(const Profile&, std::int64_t index, int variant)> emulate;
 };
 
 // A documented choice between equally valid answers: an alternative exact result, accepted element by element.

@@ -1,7 +1,11 @@
 #include "ops/winograd.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "base/rng.h"
+#include "numerics/order.h"
 #include "numerics/parallel.h"
 #include "ops/evaluate.h"
 
@@ -89,6 +93,97 @@ std::vector<double> magnitudes(const Call& call, const Window& win, const Winogr
   return result;
 }
 
+// T X T^T as an implementation computes it: rounded to `format` after every step, the additions in `order`.
+std::vector<double> worked_sandwich(const std::vector<double>& t, int rows, int columns, const std::vector<double>& x,
+                                    const SumOrder& order, const Format& format) {
+  const auto r = static_cast<std::size_t>(rows), c = static_cast<std::size_t>(columns);
+  std::vector<double> half(r * c), result(r * r), column(c);
+  for (std::size_t j = 0; j < c; ++j) {
+    for (std::size_t k = 0; k < c; ++k) column[k] = x[k * c + j];
+    for (std::size_t i = 0; i < r; ++i)
+      half[i * c + j] = sum_in_order(std::span(t).subspan(i * c, c), column, order, format);
+  }
+  for (std::size_t i = 0; i < r; ++i)
+    for (std::size_t j = 0; j < r; ++j)
+      result[i * r + j] =
+          sum_in_order(std::span(half).subspan(i * c, c), std::span(t).subspan(j * c, c), order, format);
+  return result;
+}
+
+std::vector<std::size_t> permutation(std::size_t n, bool random, Rng& rng) {
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t k = n; random && k > 1; --k)
+    std::swap(order[k - 1], order[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(k) - 1))]);
+  return order;
+}
+
+// T with its columns in another order: with the rows and columns of X in the same, the additions of T X T^T run in it.
+std::vector<double> columns_in(const std::vector<std::size_t>& order, const std::vector<double>& t) {
+  std::vector<double> result(t.size());
+  for (std::size_t i = 0; i < t.size(); ++i) result[i] = t[i / order.size() * order.size() + order[i % order.size()]];
+  return result;
+}
+
+// One output element of the tile that it lies in. Even variants transform the kernel in the format of the sums, odd
+// ones in double, as weights known in advance may be; the additions run in one of four orders or in a random one.
+double emulate_winograd(const Call& call, const Window& win, const WinogradTransforms& w, const Profile& profile,
+                        std::int64_t index, int variant) {
+  using Kind = SumOrder::Kind;
+  static constexpr SumOrder kOrders[] = {{Kind::sequential, 1, false, 0},
+                                         {Kind::sequential, 1, true, 0},
+                                         {Kind::reversed, 1, false, 0},
+                                         {Kind::pairwise, 1, false, 0}};
+  const bool random = variant >= 8;
+  const SumOrder order = kOrders[random ? 0 : variant / 2];
+  Rng rng(static_cast<std::uint64_t>(variant), "winograd");
+  const Shape& xs = call.shape(0);
+  const Shape& ws = call.shape(1);
+  const std::int64_t height = win.input[0], width = win.input[1], oh = win.output[0], ow = win.output[1];
+  const std::int64_t column = index % ow, row = index / ow % oh, m = index / (ow * oh) % ws[0],
+                     n = index / (ow * oh) / ws[0];
+  const std::int64_t first = m / (ws[0] / call.integer("group", 1)) * ws[1];
+  const std::int64_t top = row / w.m * w.m - win.pads_begin[0], left = column / w.m * w.m - win.pads_begin[1];
+  const auto size = static_cast<std::size_t>(w.n * w.n);
+  const Format& format = profile.sum;
+  const std::vector<std::size_t> by_tap = permutation(3, random, rng),
+                                 by_place = permutation(static_cast<std::size_t>(w.n), random, rng),
+                                 by_channel = permutation(static_cast<std::size_t>(ws[1]), random, rng);
+  const std::vector<double> g = columns_in(by_tap, w.g), bt = columns_in(by_place, w.bt),
+                            at = columns_in(by_place, w.at);
+  std::vector<std::vector<double>> kernels(size), data(size);  // over the channels, for each place of the tile
+  for (const std::size_t channel : by_channel) {
+    const auto c = static_cast<std::int64_t>(channel);
+    std::vector<double> taps, tile;
+    for (const std::size_t i : by_tap)
+      for (const std::size_t j : by_tap)
+        taps.push_back(call.tensor(1)->at((m * ws[1] + c) * 9 + static_cast<std::int64_t>(3 * i + j)));
+    for (const std::size_t i : by_place)
+      for (const std::size_t j : by_place) {
+        const std::int64_t y = top + static_cast<std::int64_t>(i), x = left + static_cast<std::int64_t>(j);
+        tile.push_back(y >= 0 && y < height && x >= 0 && x < width
+                           ? call.tensor(0)->at(((n * xs[1] + first + c) * height + y) * width + x)
+                           : 0);
+      }
+    const std::vector<double> kernel = worked_sandwich(g, w.n, w.r, taps, order, variant % 2 ? kF64 : format);
+    const std::vector<double> d = worked_sandwich(bt, w.n, w.n, tile, order, format);
+    for (std::size_t i = 0; i < size; ++i) {
+      kernels[i].push_back(round_to(kernel[i], format));
+      data[i].push_back(d[i]);
+    }
+  }
+  std::vector<double> products;
+  for (const std::size_t i : by_place)
+    for (const std::size_t j : by_place) {
+      const std::size_t k = i * by_place.size() + j;
+      products.push_back(sum_in_order(kernels[k], data[k], order, format));
+    }
+  const std::vector<double> tile = worked_sandwich(at, w.m, w.n, products, order, format);
+  double y = tile[static_cast<std::size_t>(row % w.m * w.m + column % w.m)];
+  if (call.has(2)) y = round_to(y + call.tensor(2)->at(m), format);
+  return round_to(y, profile.storage);
+}
+
 }  // namespace
 
 WinogradTransforms winograd_transforms(int m, int r) {
@@ -123,23 +218,30 @@ WinogradTransforms winograd_transforms(int m, int r) {
 std::vector<NamedAlgorithm> winograd_algorithms(const Call& call, const Window& win) {
   if (win.kernel != Shape{3, 3} || win.strides != Shape{1, 1} || win.dilations != Shape{1, 1}) return {};
   std::vector<NamedAlgorithm> algorithms;
-  for (const int m : {2, 4, 6})
-    algorithms.push_back({"winograd F(" + std::to_string(m) + ",3)", [&call, win, m](const Profile& profile) {
-                            const WinogradTransforms w = winograd_transforms(m, 3);
-                            // The direct enclosure gives the centre and the rounding of bias and storage; the
-                            // transforms' own error comes on top.
-                            std::vector<EnclosedTensor> outputs = enclose(*find_operator("", "Conv"), call, profile, 0);
-                            const double u = profile.sum.unit_roundoff();
-                            const double steps = static_cast<double>(call.shape(1)[1]) + 2 * (3 + w.n + w.n);
-                            const std::vector<double> sizes = magnitudes(call, win, w, false),
-                                                      squares = magnitudes(call, win, w, true);
-                            for (std::size_t i = 0; i < sizes.size(); ++i) {
-                              outputs[0].radius[i] += gamma(steps, u) * sizes[i] * kOutward;
-                              const double d = outputs[0].deviation[i];
-                              outputs[0].deviation[i] = std::sqrt(d * d + u * u / 3 * steps * squares[i]);
-                            }
-                            return outputs;
-                          }});
+  for (const int m : {2, 4, 6}) {
+    NamedAlgorithm algorithm;
+    algorithm.name = "winograd F(" + std::to_string(m) + ",3)";
+    algorithm.enclose = [&call, win, m](const Profile& profile) {
+      const WinogradTransforms w = winograd_transforms(m, 3);
+      // The direct enclosure gives the centre and the rounding of bias and storage; the transforms' own error comes on
+      // top.
+      std::vector<EnclosedTensor> outputs = enclose(*find_operator("", "Conv"), call, profile, 0);
+      const double u = profile.sum.unit_roundoff();
+      const double steps = static_cast<double>(call.shape(1)[1]) + 2 * (3 + w.n + w.n);
+      const std::vector<double> sizes = magnitudes(call, win, w, false), squares = magnitudes(call, win, w, true);
+      for (std::size_t i = 0; i < sizes.size(); ++i) {
+        outputs[0].radius[i] += gamma(steps, u) * sizes[i] * kOutward;
+        const double d = outputs[0].deviation[i];
+        outputs[0].deviation[i] = std::sqrt(d * d + u * u / 3 * steps * squares[i]);
+      }
+      return outputs;
+    };
+    algorithm.emulate = [&call, win, w = winograd_transforms(m, 3)](const Profile& profile, std::int64_t index,
+                                                                    int variant) {
+      return emulate_winograd(call, win, w, profile, index, variant);
+    };
+    algorithms.push_back(std::move(algorithm));
+  }
   return algorithms;
 }
 
