@@ -2,11 +2,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
+#include <limits>
 
 #include "base/npy.h"
 #include "cli/commands.h"
+#include "cli/interruption.h"
 #include "graph/onnx_writer.h"
 #include "graph/text.h"
 #include "plan/operator_check.h"
@@ -14,8 +14,6 @@
 
 namespace opdiff {
 namespace {
-
-std::atomic<bool> interrupted = false;
 
 struct CheckArguments {
   std::string op, dtype = "f32", save;
@@ -68,10 +66,11 @@ int check(const CheckArguments& a) {
   if (!dtype) return cannot_run({fmt::format("--dtype {}: not a dtype (f32, f64, f16, bf16, i32, ...)", a.dtype)});
   if (!(op->types & type_bit(*dtype)))
     return cannot_run({fmt::format("--dtype {}: {} does not take it", a.dtype, op->name)});
-  std::signal(SIGINT, [](int) { interrupted = true; });
+  OpenOptions open;
+  open.limits.interrupted = watch_for_interruption();
   int status = kClean;
   for (const std::string& spec : a.backends) {
-    auto backend = open_backend(spec);
+    auto backend = open_backend(spec, open);
     if (!backend) return cannot_run(backend.error());
     const auto known = known_divergences((*backend)->info());
     if (!known) return cannot_run(known.error());
@@ -89,7 +88,7 @@ int check(const CheckArguments& a) {
           if (a.only >= 0 && !a.save.empty()) saved = save_case(a, c);
           if (a.details || a.only >= 0 || (bad && shown++ < 10)) print_case(a, spec, c);
         },
-        &interrupted);
+        open.limits.interrupted);
     if (!saved) return cannot_run(saved.error());
     fmt::print("{} {} on {}: {} cases", op->name, dtype_name(*dtype), spec, total.cases);
     if (total.unsupported) fmt::print(", {} unsupported", total.unsupported);
@@ -109,7 +108,7 @@ int check(const CheckArguments& a) {
       status = kBackendDied;
     else if ((total.rungs[static_cast<int>(Rung::defect)] || wrong_but_known) && status == kClean)
       status = kDefect;
-    if (interrupted) {
+    if (open.limits.interrupted->load()) {
       fmt::print("interrupted: the figures are of the cases that were run\n");
       return std::max(status, kCannotRun);
     }
@@ -126,8 +125,9 @@ void add_check_command(CLI::App& app, int* status) {
   command->add_option("--backend,--backends", arguments->backends, "backend specs (repeatable); default onnxruntime");
   command->add_option("--dtype", arguments->dtype, "f32 (default), f64, f16, bf16, or an integer type");
   command->add_option("--cases", arguments->cases, "how many; default 100")->check(CLI::PositiveNumber);
-  command->add_option("--seed", arguments->seed, "the cases depend on it alone; default 1");
-  command->add_option("--only", arguments->only, "this one case, with its verdict in full");
+  command->add_option("--seed", arguments->seed, "the cases depend on it alone; default 1")->check(whole_number());
+  command->add_option("--only", arguments->only, "this one case, with its verdict in full")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   command->add_option("--save", arguments->save, "with --only: write the case to SAVE.onnx and SAVE.npz");
   command->add_flag("--details", arguments->details, "print every case");
   command->footer(

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
 #include <cstdio>
 
 #include "base/error.h"
@@ -30,6 +32,18 @@ inline int cannot_run(const Error& error) {
   }
   fmt::print(stderr, "opdiff: {}{}\n", text, escape_controls(rest));
   return kCannotRun;
+}
+
+// For seeds: CLI11 takes "-1" for a large number, and cuts what is too large.
+inline CLI::Validator whole_number() {
+  const auto check = [](const std::string& text) {
+    std::uint64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && stop == end ? std::string()
+                                               : fmt::format("'{}' is no whole number below 2^64", text);
+  };
+  return CLI::Validator(check, "");
 }
 
 }  // namespace opdiff

@@ -2,9 +2,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <charconv>
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <mutex>
@@ -13,13 +12,16 @@
 #include <set>
 #include <thread>
 
+#include "base/file.h"
 #include "base/npy.h"
 #include "base/sha256.h"
 #include "cli/commands.h"
+#include "cli/interruption.h"
 #include "graph/onnx_reader.h"
 #include "graph/validate.h"
 #include "plan/inputs.h"
 #include "report/console.h"
+#include "report/out_folder.h"
 #include "workers/open.h"
 
 namespace opdiff {
@@ -42,13 +44,6 @@ struct Arguments {
   int localise = CompareOptions().localise;
   bool profile = false, details = false, quiet = false, json = false;
 };
-
-std::atomic<bool> interrupted{false};
-
-extern "C" void on_interrupt(int) {
-  interrupted.store(true);
-  std::signal(SIGINT, SIG_DFL);  // a second Ctrl-C ends at once
-}
 
 // One line on the terminal, overwritten.
 class ProgressLine {
@@ -153,6 +148,9 @@ Expected<Policy> parse_policy(const Arguments& arguments) {
     OPDIFF_TRY(const auto pair, parse_pair(text, "--accept", "RUNG=NAME, such as precision=bf16, or known"));
     const std::optional<Rung> rung = parse_rung(pair.first);
     if (!rung) return make_error("--accept {}: no rung '{}'; one of: {}", text, pair.first, fmt::join(names, " "));
+    if (!policy.fail_on) return make_error("--accept {}: has no effect without --fail-on {}", text, pair.first);
+    if (*rung < *policy.fail_on)
+      return make_error("--accept {}: has no effect: --fail-on {} lets it pass", text, arguments.fail_on);
     policy.accept.emplace_back(*rung, pair.second);
   }
   return policy;
@@ -166,14 +164,60 @@ struct Model {
   std::string sha256;
 };
 
+// Of what is known before the run. A tensor that depends on data may still be too large.
+Expected<void> check_sizes(const std::string& file, const std::map<std::string, TensorType>& types) {
+  for (const auto& [name, type] : types) {
+    if (!type.shape) continue;
+    const auto count = checked_element_count(*type.shape);
+    const auto fits = count ? check_fits_in_memory(static_cast<std::uint64_t>(*count) * dtype_size(type.dtype))
+                            : tl::unexpected<Error>(count.error());
+    if (!fits) return make_error("{}: tensor '{}' of type {}: {}", file, name, to_string(type), fits.error().message);
+  }
+  return {};
+}
+
+const Tensor* labels_of(const Model& model) {
+  for (const char* name : {"label", "labels"}) {
+    if (const auto labels = model.extra.find(name); labels != model.extra.end()) return &labels->second;
+  }
+  return nullptr;
+}
+
+// Of a classifier (one float output [rows, classes]): one integer a row. To other models the array means nothing.
+Expected<void> check_labels(const std::string& file, const Model& model,
+                            const std::map<std::string, TensorType>& types) {
+  const Tensor* labels = labels_of(model);
+  if (labels == nullptr || model.graph.outputs.size() != 1) return {};
+  const auto output = types.find(model.graph.outputs[0].name);
+  if (output == types.end() || !is_float(output->second.dtype) || !output->second.shape) return {};
+  const Shape& shape = *output->second.shape;
+  if (shape.size() != 2 || shape[1] < 2) return {};
+  if (!is_integer(labels->dtype()) || labels->shape() != Shape{shape[0]}) {
+    return make_error("{}: array 'label' is {}; the accuracy of '{}' needs one integer a row, int64{}", file,
+                      to_string(TensorType{labels->dtype(), labels->shape()}), output->first,
+                      to_string(Shape{shape[0]}));
+  }
+  for (std::int64_t row = 0; row < shape[0]; ++row) {
+    const std::int64_t label = labels->int_at(row);
+    if (label < 0 || label >= shape[1])
+      return make_error("{}: label[{}] is {}; '{}' has the classes 0 to {}", file, row, label, output->first,
+                        shape[1] - 1);
+  }
+  return {};
+}
+
 Expected<Model> load(const Arguments& arguments) {
   Model model;
   for (const std::string& text : arguments.dims) {
     OPDIFF_TRY(const auto pair, parse_pair(text, "--dim", "NAME=SIZE, such as batch=4"));
-    char* end = nullptr;
-    const long long size = std::strtoll(pair.second.c_str(), &end, 10);
-    if (*end != '\0' || size < 0) return make_error("--dim {}: '{}' is no size", text, pair.second);
-    model.dimensions[pair.first] = size;
+    std::int64_t size = 0;
+    const char* const end = pair.second.data() + pair.second.size();
+    const auto [stop, error] = std::from_chars(pair.second.data(), end, size);
+    if (error != std::errc() || stop != end || size < 0)
+      return make_error("--dim {}: '{}' is no size", text, pair.second);
+    const auto [known, is_new] = model.dimensions.emplace(pair.first, size);
+    if (!is_new && known->second != size)
+      return make_error("--dim {}: '{}' is {} already", text, pair.first, known->second);
   }
   OPDIFF_TRY(model.graph, read_onnx(arguments.model));
   OPDIFF_TRY(model.sha256, sha256_of_file(arguments.model));
@@ -195,6 +239,8 @@ Expected<Model> load(const Arguments& arguments) {
   if (const auto same = check_declared_outputs(model.graph, *inferred); !same) {
     return with_context(arguments.model, same.error());
   }
+  OPDIFF_RETURN_IF_ERROR(check_sizes(arguments.model, *inferred));
+  OPDIFF_RETURN_IF_ERROR(check_labels(arguments.inputs, model, *inferred));
   if (!all) model.inputs = draw_inputs(*types, arguments.seed);
   return model;
 }
@@ -259,12 +305,16 @@ Expected<int> compare(const Arguments& arguments) {
   open.even_dead = true;
   open.count_memory = arguments.profile;
   open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
-  open.limits.interrupted = &interrupted;
+  open.limits.interrupted = watch_for_interruption();
   if (!arguments.memory_limit.empty()) {
     OPDIFF_TRY(open.limits.resident_bytes, parse_bytes(arguments.memory_limit));
   }
   OPDIFF_TRY(const Model model, load(arguments));
   OPDIFF_TRY(const Plan plan, parse_plan(arguments, model.graph));
+  OutFolder out;
+  if (!arguments.out.empty()) {
+    OPDIFF_TRY(out, OutFolder::claim(arguments.out));
+  }
 
   std::vector<std::unique_ptr<Opening>> openings;
   CompareRequest request{model.graph, model.inputs, {}, plan.bindings};
@@ -283,12 +333,9 @@ Expected<int> compare(const Arguments& arguments) {
   options.profile = arguments.profile;
   options.rtol = arguments.rtol;
   options.atol = arguments.atol;
-  for (const char* name : {"label", "labels"}) {
-    if (const auto labels = model.extra.find(name); labels != model.extra.end()) options.labels = labels->second;
-  }
-  options.interrupted = &interrupted;
+  if (const Tensor* labels = labels_of(model)) options.labels = *labels;
+  options.interrupted = open.limits.interrupted;
   options.progress = [&line](const Progress& progress) { line.show(progress); };
-  std::signal(SIGINT, on_interrupt);
   Expected<CompareResult> compared = compare_model(request, options);
   line.clear();
   if (!compared) {
@@ -308,10 +355,24 @@ Expected<int> compare(const Arguments& arguments) {
   record.result = std::move(result);
   record.status = status_lines(record.result, policy);
   record.wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const auto& entry : policy.accept) {
+    const Policy alone{.fail_on = {}, .accept = {entry}};
+    const auto& nodes = record.result.comparison.nodes;
+    const bool used = std::any_of(nodes.begin(), nodes.end(), [&](const NodeResult& node) {
+      return std::any_of(node.backends.begin(), node.backends.end(), [&](const auto& outcome) {
+        return outcome.second.worst() != nullptr && alone.accepts(*outcome.second.worst(), node);
+      });
+    });
+    // What was accepted has been repaired since, or the name is misspelt.
+    if (!used) fmt::print(stderr, "opdiff: --accept {}={} accepted nothing\n", to_string(entry.first), entry.second);
+  }
   name_repeats(&record);
   print(arguments, record);  // first: what was found must not be lost with a full disk
   std::fflush(stdout);
-  if (!arguments.out.empty()) OPDIFF_RETURN_IF_ERROR(write_result(record));
+  if (!arguments.out.empty()) {
+    OPDIFF_RETURN_IF_ERROR(out.clear({arguments.model, arguments.inputs}));
+    OPDIFF_RETURN_IF_ERROR(write_result(record));
+  }
   return static_cast<int>(worst_status(record.status));
 }
 
@@ -340,7 +401,9 @@ void add_compare_command(CLI::App& app, int* status) {
       ->check(CLI::Range(0.0, 1e300));
   command->add_option("--atol", arguments->atol, "see --rtol")->check(CLI::Range(0.0, 1e300));
   command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");
-  command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")->capture_default_str();
+  command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")
+      ->check(whole_number())
+      ->capture_default_str();
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
       ->check(CLI::Range(0.001, 1e9))
       ->capture_default_str();

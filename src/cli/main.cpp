@@ -10,6 +10,16 @@ int main(int argc, char** argv) {
       "Help on a subcommand: opdiff SUBCOMMAND --help");
   int status = opdiff::kClean;
   opdiff::add_commands(app, &status);
+  if (argc > 1 && argv[1][0] != '-') {
+    std::string names;
+    bool known = false;
+    for (const CLI::App* command : app.get_subcommands({})) {
+      known = known || command->check_name(argv[1]);
+      names += " " + command->get_name();
+    }
+    if (!known)
+      return opdiff::cannot_run({fmt::format("no command '{}'; there are:{} (opdiff --help)", argv[1], names)});
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -2,12 +2,11 @@
 // then runs generated cases on healthy backends, which must raise no alarm.
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
-#include <csignal>
 
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/interruption.h"
 #include "judge/attack.h"
 #include "plan/operator_check.h"
 #include "workers/open.h"
@@ -15,7 +14,7 @@
 namespace opdiff {
 namespace {
 
-std::atomic<bool> stop = false;
+bool stopped() { return watch_for_interruption()->load(); }
 
 struct TrustArguments {
   std::vector<std::string> backends = {"onnxruntime", "torch", "onednn"}, operators;
@@ -93,7 +92,7 @@ void attack(const TrustArguments& a, Report& report) {
   for (const MetaOperator* op : operators) {
     progress.step(std::string(op->name));
     for (const DType dtype : dtypes_of(*op)) {
-      if (stop) return;
+      if (stopped()) return;
       const int count = cases_of(a, dtype);
       const HonestAttack below = attack_from_below(*op, dtype, a.seed, count);
       const FaultAttack above = attack_from_above(*op, dtype, a.seed, count);
@@ -124,14 +123,16 @@ int check_backends(const TrustArguments& a, Report& report) {
   const auto operators = chosen(a);
   Progress progress(operators.size() * a.backends.size());
   for (const std::string& spec : a.backends) {
-    auto backend = open_backend(spec);
+    OpenOptions open;
+    open.limits.interrupted = watch_for_interruption();
+    auto backend = open_backend(spec, open);
     if (!backend) return cannot_run(backend.error());
     const auto known = known_divergences((*backend)->info());
     if (!known) return cannot_run(known.error());
     for (const MetaOperator* op : operators) {
       progress.step(fmt::format("{} on {}", op->name, spec));
       for (const DType dtype : dtypes_of(*op)) {
-        if (stop) return kClean;
+        if (stopped()) return kClean;
         if (!offers((*backend)->info(), op->name, dtype)) continue;
         CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype), *known};
         const OperatorCheck total = check_operator(
@@ -146,7 +147,7 @@ int check_backends(const TrustArguments& a, Report& report) {
                                 dtype_name(dtype), a.seed, c.index,
                                 c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
             },
-            &stop);
+            watch_for_interruption());
         std::string beyond;
         for (const auto& [what, n] : total.explanations)
           beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
@@ -166,7 +167,7 @@ int check_backends(const TrustArguments& a, Report& report) {
 }
 
 int trust(const TrustArguments& a) {
-  std::signal(SIGINT, [](int) { stop = true; });
+  watch_for_interruption();
   Report report;
   report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}`; seed {}.\n\n",
                             a.full ? " --full" : fmt::format(" --cases {}", a.cases),
@@ -186,14 +187,14 @@ int trust(const TrustArguments& a) {
     report.text += "\n## To look into\n\n";
     for (const std::string& trouble : report.troubles) report.text += "* " + trouble + "\n";
   }
-  if (stop) report.text += "\nInterrupted: the figures are of what was run.\n";
+  if (stopped()) report.text += "\nInterrupted: the figures are of what was run.\n";
   if (!a.markdown.empty()) {
     if (const auto written = write_file_atomically(a.markdown, report.text); !written)
       return cannot_run(written.error());
   }
   fmt::print("{}", report.text);
   if (status != kClean) return status;
-  if (stop) return kCannotRun;
+  if (stopped()) return kCannotRun;
   return report.alarms || report.backend_alarms || report.found != report.planted ? kDefect : kClean;
 }
 
@@ -208,7 +209,7 @@ void add_trust_command(CLI::App& app, int* status) {
   command->add_option("--ops", a->operators, "operators, by ONNX name; default all");
   command->add_option("--cases", a->cases, "cases of each operator and dtype; default 30")->check(CLI::PositiveNumber);
   command->add_flag("--full", a->full, "1,000 cases in f32, 200 in f64, f16, bf16 (most of an hour)");
-  command->add_option("--seed", a->seed, "default 1");
+  command->add_option("--seed", a->seed, "default 1")->check(whole_number());
   command->add_option("--markdown", a->markdown, "write the table to this file, too");
   command->footer(
       "Examples:\n  opdiff trust --backends none\n  opdiff trust --ops Conv Softmax --backends onnxruntime --cases "

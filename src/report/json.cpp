@@ -127,7 +127,7 @@ json measurement_json(const Measurement& measurement, bool holds) {
           {"reason", measurement.reason}};
 }
 
-json culprit_json(const Comparison& comparison, const Culprit& culprit) {
+json culprit_json(const Comparison& comparison, const Culprit& culprit, const std::string& file) {
   const Substitution& proof = culprit.substitution;
   return {{"nodes", culprit.nodes},
           {"op", culprit.op},
@@ -146,6 +146,7 @@ json culprit_json(const Comparison& comparison, const Culprit& culprit) {
           {"measured_at", proof.measured_at},
           {"unit", proof.unit},
           {"limit", number_to_json(proof.limit)},
+          {"case", file.empty() ? json() : json(file)},
           {"repeat", culprit.repeat}};
 }
 
@@ -177,7 +178,9 @@ json result_json(const RunRecord& record) {
   json whole = json::object();
   for (const auto& [name, result] : comparison.whole_model) whole[name] = whole_json(result);
   json culprits = json::array();
-  for (const Culprit& culprit : record.result.culprits) culprits.push_back(culprit_json(comparison, culprit));
+  for (std::size_t number = 0; number < record.result.culprits.size(); ++number) {
+    culprits.push_back(culprit_json(comparison, record.result.culprits[number], case_of(record, number)));
+  }
   json deaths = json::array();
   for (const BackendDeath& death : comparison.deaths) {
     deaths.push_back({{"backend", death.backend}, {"outcome", to_string(death.kind)}, {"reason", death.reason}});

@@ -25,6 +25,11 @@ bool has_case(const Culprit& culprit) { return !culprit.captured.graph.nodes.emp
 
 }  // namespace
 
+std::string case_of(const RunRecord& record, std::size_t number) {
+  const Culprit& culprit = record.result.culprits[number];
+  return record.out.empty() || !has_case(culprit) ? "" : case_stem(number, culprit);
+}
+
 std::string shell_quoted(const std::string& text) {
   const auto plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||

@@ -24,6 +24,9 @@ struct RunRecord {
   std::vector<StatusLine> status;
 };
 
+// "culprits/3-layer1.conv": the culprit's files in `out`, without their suffixes. Empty: it has none.
+std::string case_of(const RunRecord& record, std::size_t number);
+
 // Fills Culprit::repeat: on the culprit's own case when it is written to `out`, else on the whole model and one
 // backend.
 void name_repeats(RunRecord* record);

@@ -202,7 +202,7 @@ Expected<std::vector<BackendListing>> list_backends() {
       listing.installed = installed_backends(manifest.name);
       if (listing.installed.empty()) {
         listing.missing =
-            fmt::format("not installed; run: opdiff backend add {} (up to {:g} MB)", manifest.name, manifest.megabytes);
+            fmt::format("not installed; run: opdiff backend add {} ({})", manifest.name, manifest.download);
       }
     }
     listing.manifest = std::move(manifest);

@@ -211,8 +211,8 @@ Expected<Added> add_backend(const std::string& requirement, const AddOptions& op
   std::error_code ignored;
   const bool ready = fs::exists(folder / "ready", ignored);
   if (!ready) {
-    options.say(fmt::format("{} {}: up to {:g} MB to download, into {}", spec.name, spec.version, manifest.megabytes,
-                            folder.string()));
+    options.say(
+        fmt::format("{} {}: {} to download, into {}", spec.name, spec.version, manifest.download, folder.string()));
     OPDIFF_RETURN_IF_ERROR(make_environment(folder, manifest.installations, spec.version, options));
   }
   // A worker of an environment that is ready is built again: its sources may have changed.

@@ -71,6 +71,7 @@ Expected<Manifest> manifest_of(const toml::table& table, const fs::path& file) {
   manifest.version = table["version"].value_or(std::string());
   manifest.module = table["module"].value_or(manifest.name);
   manifest.megabytes = table["megabytes"].value_or(0.0);
+  manifest.download = table["download"].value_or(fmt::format("up to {:g} MB", manifest.megabytes));
   manifest.worker = table["worker"].value_or(std::string("worker.py"));
   manifest.source = table["native"]["source"].value_or(std::string("."));
   if (const auto* native = table["native"].as_table()) {

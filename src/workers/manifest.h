@@ -21,9 +21,10 @@ struct Manifest {
   std::string name;
   ManifestKind kind = ManifestKind::python;
   std::string about;
-  std::string version;  // the default
-  std::string module;   // what a bound interpreter must be able to import
-  double megabytes = 0;
+  std::string version;                             // the default
+  std::string module;                              // what a bound interpreter must be able to import
+  double megabytes = 0;                            // of the download
+  std::string download;                            // its size in words, "up to 3 MB" where the manifest has none
   std::string worker;                              // python: the file beside the manifest
   std::string source;                              // native: the folder of CMakeLists.txt, relative to the manifest
   std::map<std::string, std::string> cache;        // native: CMake cache variables

@@ -8,9 +8,11 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "base/file.h"
+#include "base/npy.h"
 
 namespace opdiff {
 namespace {
@@ -98,7 +100,12 @@ TEST_F(CompareCommand, UsageAndMissingThingsAreTwo) {
            kCompare + "nosuchframework", "nosuch.onnx --backends reference", kCompare + "reference --fail-on nonsense",
            kCompare + "reference --accept nonsense", kCompare + "reference --dim batch=many",
            kCompare + "reference,reference", kCompare + "reference --bind Nonsense=reference",
-           kCompare + "reference --memory-limit lots", kLeNet + " --backends reference --inputs nosuch.npz"}) {
+           kCompare + "reference --memory-limit lots", kCompare + "reference --dim batch=3",
+           kCompare + "reference --accept precision=bf16",
+           kCompare + "reference --fail-on defect --accept precision=bf16",
+           kLeNet + " --backends reference --dim batch=99999999999999999999",
+           kLeNet + " --backends reference --dim batch=3000000000",
+           kLeNet + " --backends reference --inputs nosuch.npz"}) {
     const Ended ended = compare(arguments + " --out " + out());
     EXPECT_EQ(ended.status, 2) << arguments << ended.out;
     EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
@@ -124,21 +131,86 @@ TEST_F(CompareCommand, EveryBadModelIsOneMessageAndTwo) {
   }
 }
 
-TEST_F(CompareCommand, AnInterruptionLeavesAUsableResult) {
-  const pid_t child = fork();
-  if (child == 0) {
-    const std::string backend = "faulty:base=reference,op=Relu,fault=hang";
-    execl(kProgram.c_str(), "opdiff", "compare", kLeNet.c_str(), "--dim", "batch=2", "--backends", backend.c_str(),
-          "--out", out().c_str(), "--quiet", nullptr);
-    _exit(127);
+TEST_F(CompareCommand, AnInterruptionLeavesAUsableResultAndNothingElse) {
+  const fs::path temporary = folder_ / "tmp";
+  fs::create_directories(temporary);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    fs::remove_all(out());
+    const pid_t child = fork();
+    if (child == 0) {
+      setenv("TMPDIR", temporary.c_str(), 1);
+      const std::string backend = "faulty:base=reference,op=Relu,fault=hang";
+      execl(kProgram.c_str(), "opdiff", "compare", kLeNet.c_str(), "--dim", "batch=2", "--backends", backend.c_str(),
+            "--out", out().c_str(), "--quiet", nullptr);
+      _exit(127);
+    }
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    EXPECT_FALSE(fs::is_empty(temporary));
+    kill(child, signal);
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << signal;
+    EXPECT_EQ(WEXITSTATUS(status), 2);
+    EXPECT_EQ(result()["interrupted"], true);
+    EXPECT_TRUE(fs::is_empty(temporary)) << signal;
   }
-  std::this_thread::sleep_for(std::chrono::seconds(3));
-  kill(child, SIGINT);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2);
-  EXPECT_EQ(result()["interrupted"], true);
+}
+
+TEST_F(CompareCommand, ASecondRunIntoOneFolderReplacesTheFirst) {
+  const auto files = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(out()))
+      if (entry.is_regular_file()) names.insert(fs::relative(entry.path(), out()));
+    return names;
+  };
+  EXPECT_EQ(compare(kCompare + "faulty:base=reference,op=Conv,fault=scale,size=2 --out " + out()).status, 1);
+  EXPECT_EQ(files().size(), 1 + 3 * result()["culprits"].size());
+  EXPECT_TRUE(fs::exists(out() + "/" + result()["culprits"][0]["case"].get<std::string>() + ".onnx"));
+  EXPECT_EQ(compare(kCompare + "nosuchframework --out " + out()).status, 2);
+  EXPECT_GT(files().size(), 3U);  // nothing came in its place
+  EXPECT_EQ(compare(kCompare + "reference --out " + out()).status, 0);
+  EXPECT_EQ(files(), std::set<std::string>{"result.json"});
+}
+
+TEST_F(CompareCommand, TwoRunsDoNotWriteIntoOneFolder) {
+  fs::create_directories(out());
+  const Ended ended = shell(fmt::format("flock {} {} compare {}reference --out {}", out(), kProgram, kCompare, out()));
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_NE(ended.err.find("another opdiff is writing"), std::string::npos) << ended.err;
+}
+
+TEST_F(CompareCommand, LabelsMustBeOneARow) {
+  const std::string inputs = (folder_ / "inputs.npz").string();
+  const Tensor image = Tensor::zeros(DType::f32, {2, 1, 32, 32});
+  const auto with_labels = [&](const Tensor& labels) {
+    EXPECT_TRUE(write_npz(inputs, {{"image", image}, {"label", labels}}));
+    return compare(kLeNet + " --backends reference --inputs " + inputs);
+  };
+  const auto integers = [](const std::vector<std::int64_t>& values) {
+    return Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(values.size())}, values);
+  };
+  EXPECT_EQ(with_labels(integers({0, 9})).status, 0);
+  for (const Tensor& labels :
+       {integers({0, 1, 2}), integers({0, 10}), Tensor::zeros(DType::f32, {2}), Tensor::zeros(DType::i64, {2, 1})}) {
+    const Ended ended = with_labels(labels);
+    EXPECT_EQ(ended.status, 2) << ended.out;
+    EXPECT_NE(ended.err.find("label"), std::string::npos) << ended.err;
+  }
+}
+
+TEST_F(CompareCommand, ArgumentsThatAreNoneAreNamed) {
+  EXPECT_NE(shell(kProgram + " foo").err.find("no command 'foo'; there are: backend check compare"), std::string::npos);
+  for (const char* seed : {"-1", "1.5", "18446744073709551616"}) {
+    const Ended ended = compare(fmt::format("{}reference --seed {}", kCompare, seed));
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_NE(ended.err.find(seed), std::string::npos) << ended.err;
+  }
+  EXPECT_EQ(shell(kProgram + " check Relu --only -1").status, 2);
+  const Ended large = compare(kLeNet + " --backends reference --dim batch=3000000000");
+  EXPECT_NE(large.err.find("tensor 'conv1'"), std::string::npos) << large.err;
+  const Ended misspelt = compare(kCompare + "reference --fail-on precision --accept precision=bf61");
+  EXPECT_EQ(misspelt.status, 0);
+  EXPECT_NE(misspelt.err.find("precision=bf61 accepted nothing"), std::string::npos) << misspelt.err;
 }
 
 TEST_F(CompareCommand, FailOnAssignmentsAndContracts) {

@@ -146,6 +146,7 @@ TEST(Manifests, AreWhole) {
     EXPECT_FALSE(manifest.about.empty()) << manifest.name;
     if (manifest.kind == ManifestKind::builtin) continue;
     EXPECT_GT(manifest.megabytes, 0) << manifest.name;
+    EXPECT_NE(manifest.download.find(fmt::format("{:g} MB", manifest.megabytes)), std::string::npos) << manifest.name;
     EXPECT_TRUE(fs::exists(manifest.folder / "README.md")) << manifest.name;
     EXPECT_TRUE(fs::exists(manifest.folder / "known.toml")) << manifest.name;
     EXPECT_TRUE(manifest.kind != ManifestKind::python || fs::exists(manifest.folder / manifest.worker))
