@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ struct KnownDivergence {
   std::string from, before;  // releases; empty: all
   std::vector<KnownTerm> terms;
 };
+
+// A value of a term as a number; nullopt: it is none, or not finite.
+std::optional<double> known_number(const std::string& text);
 
 // A predicate's terms. The error quotes the term and says what was expected.
 Expected<std::vector<KnownTerm>> parse_predicate(std::string_view text);
