@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/evaluate.h"
+
 namespace opdiff {
 namespace {
 
@@ -11,6 +13,24 @@ constexpr std::int64_t kEnd = std::numeric_limits<std::int64_t>::max();
 
 Tensor integers(const std::vector<std::int64_t>& values) {
   return Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(values.size())}, values);
+}
+
+// The shape of a tensor, where the graph says it.
+std::optional<Shape> shape_of(const Graph& graph, const std::string& tensor) {
+  std::map<std::string, TensorType> inputs;
+  for (const auto& input : graph.inputs) {
+    TensorType type{input.dtype, Shape()};
+    if (!input.shape) type.shape.reset();
+    for (const auto& dimension : input.shape.value_or(std::vector<Dimension>())) {
+      if (!dimension.value) type.shape.reset();
+      if (type.shape) type.shape->push_back(*dimension.value);
+    }
+    inputs[input.name] = std::move(type);
+  }
+  const auto types = infer_types(graph, inputs);
+  if (!types) return std::nullopt;
+  const auto found = types->find(tensor);
+  return found == types->end() ? std::nullopt : found->second.shape;
 }
 
 }  // namespace
@@ -146,6 +166,20 @@ Expected<std::string> GraphEdit::apply(std::vector<Node>& nodes, const std::stri
   return add(nodes, stem, "Reshape", {flat, shape}, {}, output);
 }
 
+Expected<void> GraphEdit::check_region(const std::string& name, const Region& region) const {
+  const std::optional<Shape> shape = shape_of(graph_, name);
+  if (!shape) return {};
+  std::int64_t extent = element_count(*shape);
+  if (region.axis) {
+    OPDIFF_TRY(const int axis, normalise_axis(*region.axis, static_cast<std::int64_t>(shape->size())));
+    extent = (*shape)[static_cast<std::size_t>(axis)];
+  }
+  if (region.index < -extent || region.index >= extent)
+    return make_error("index={}: '{}' has {} {}", region.index, name, extent,
+                      region.axis ? fmt::format("slices along axis {}", *region.axis) : "elements");
+  return {};
+}
+
 Expected<void> GraphEdit::change_output(std::size_t position, const std::string& name, const Change& change) {
   const std::string stem = graph_.nodes[position].id, before = fresh(name);
   std::vector<Node> nodes;
@@ -158,6 +192,7 @@ Expected<void> GraphEdit::change_output(std::size_t position, const std::string&
 
 Expected<void> GraphEdit::change_output(std::size_t position, const std::string& name, const Change& change,
                                         const Region& region) {
+  OPDIFF_RETURN_IF_ERROR(check_region(name, region));
   const std::string stem = graph_.nodes[position].id, before = fresh(name);
   std::vector<Node> nodes;
   OPDIFF_TRY(const auto result, apply(nodes, stem, before, dtype_of(name), change, region, name));
@@ -188,6 +223,7 @@ void GraphEdit::add_fed_tensor(std::size_t position, const std::string& name) {
 Expected<void> GraphEdit::change_input(std::size_t position, std::size_t input, const Change& change,
                                        const Region& region) {
   const std::string stem = graph_.nodes[position].id, name = graph_.nodes[position].inputs[input];
+  OPDIFF_RETURN_IF_ERROR(check_region(name, region));
   std::vector<Node> nodes;
   OPDIFF_TRY(const auto result, apply(nodes, stem, name, dtype_of(name), change, region));
   graph_.nodes[position].inputs[input] = result;

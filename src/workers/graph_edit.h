@@ -54,6 +54,8 @@ class GraphEdit {
   std::size_t position_of(const std::string& id) const;
 
  private:
+  // An error where the region lies beyond the tensor; nothing where the tensor's shape is not known.
+  Expected<void> check_region(const std::string& name, const Region& region) const;
   std::string fresh(const std::string& stem);
   std::string constant(const std::string& stem, Tensor value);
   std::string add(std::vector<Node>& nodes, const std::string& stem, std::string op, std::vector<std::string> inputs,

@@ -121,6 +121,20 @@ TEST_F(Workers, AttributesAndTransposedWeights) {
                         "[3,2], are not equal"));
 }
 
+TEST_F(Workers, AnIndexBeyondTheTensorIsRefused) {
+  for (const auto& [fault, why] :
+       {std::pair("op=Relu,fault=element,index=6", "index=6: 'y' has 6 elements"),
+        std::pair("op=Relu,fault=element,index=-7", "index=-7: 'y' has 6 elements"),
+        std::pair("op=Relu,fault=nan,index=100", "index=100: 'y' has 6 elements"),
+        std::pair("op=Relu,fault=row,index=2", "index=2: 'y' has 2 slices along axis 0"),
+        std::pair("op=Relu,fault=row,axis=1,index=3", "index=3: 'y' has 3 slices along axis 1"),
+        std::pair("op=Relu,fault=tail,count=4", "index=-4: 'y' has 3 slices along axis -1"),
+        std::pair("op=Mul,fault=drop-channel,index=3", "index=3: 'w' has 3 slices along axis 0")}) {
+    const auto backend = plant(fault);
+    EXPECT_THAT(run_once(*backend, small_graph(), small_inputs()).reason, HasSubstr(why)) << fault;
+  }
+}
+
 TEST_F(Workers, AFaultTooSmallForItsTypeIsRefused) {
   const auto backend = plant("op=Relu,fault=scale,size=30");
   const Outcome outcome = run_once(*backend, small_graph(), small_inputs());

@@ -82,6 +82,9 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
     std::vector<Convention> list{{"an absent bound leaves infinities", outputs(open, NAN)},
                                  {"NaN becomes a bound", outputs(b, std::min(b.low, b.high))},
                                  {"NaN becomes a bound", outputs(b, b.high)}};
+    // Both in one tensor; an absent bound that NaN becomes may be infinite, too.
+    for (const double nan : {std::min(b.low, b.high), b.high, std::min(open.low, open.high), open.high})
+      list.push_back({"an absent bound leaves infinities, NaN becomes a bound", outputs(open, nan)});
     if (std::isnan(b.low) || std::isnan(b.high)) list.push_back({"a NaN bound is no bound", outputs(b, NAN)});
     return list;
   }
