@@ -49,9 +49,15 @@ Verdict judge_exactly(const MetaOperator& op, const Call& call, int output, cons
   if (wrong.empty()) return v;
   if (is_float(got.dtype())) {  // a conversion or a copy that reads or writes subnormals as zero
     const double lambda = format_of(got.dtype()).lambda();
-    const bool flushed = std::all_of(wrong.begin(), wrong.end(), [&](std::int64_t i) {
-      return got.at(i) == 0 && expected.at(i) != 0 && std::fabs(expected.at(i)) < lambda;
-    });
+    // Of a conversion also where the number was subnormal before it was rounded, or in its own format.
+    const Tensor* x = op.movement || call.input_count() == 0 ? nullptr : call.tensor(0);
+    const bool converts = x && is_float(x->dtype()) && x->shape() == got.shape();
+    const auto tiny = [&](std::int64_t i) {
+      if (std::fabs(expected.at(i)) < lambda) return true;
+      return converts && std::fabs(x->at(i)) < std::max(lambda, format_of(x->dtype()).lambda());
+    };
+    const bool flushed = std::all_of(wrong.begin(), wrong.end(),
+                                     [&](std::int64_t i) { return got.at(i) == 0 && expected.at(i) != 0 && tiny(i); });
     if (flushed) {
       v.rung = Rung::flush_to_zero;
       v.explanation = "subnormals treated as zero";

@@ -342,6 +342,17 @@ TEST(FlushToZero, IsNamed) {
   EXPECT_TRUE(on(c.judge(changed(right, [](std::int64_t i, double y) { return i == 3 ? 0 : y; })), Rung::defect));
 }
 
+TEST(FlushToZero, IsNamedInAConversion) {
+  // The f32 numbers are subnormal; the largest rounds up to bf16's smallest normal number.
+  const double tiny = 0x1p-126;
+  const Case c = make_case("Cast", {from(DType::f32, {3}, {tiny * (1 - 0x1p-23), -tiny / 3, 1})},
+                           {{"to", static_cast<std::int64_t>(16)}});
+  EXPECT_TRUE(on(c.judge(from(DType::bf16, {3}, {0, -0.0, 1})), Rung::flush_to_zero));
+  EXPECT_TRUE(on(c.judge(from(DType::bf16, {3}, {0, 0, 0})), Rung::defect));
+  const Case normal = make_case("Cast", {from(DType::f32, {1}, {tiny})}, {{"to", static_cast<std::int64_t>(16)}});
+  EXPECT_TRUE(on(normal.judge(from(DType::bf16, {1}, {0})), Rung::defect));
+}
+
 TEST(FlushToZero, ExcusesNoGarbageAfterADivisionByAFlushedNumber) {
   const Case c = make_case("Div", {from(DType::f32, {2}, {1e-10, 3}), from(DType::f32, {2}, {1e-40, 2})});
   const Tensor right = c.right();
