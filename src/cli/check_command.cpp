@@ -20,7 +20,7 @@ struct CheckArguments {
   std::vector<std::string> backends = {"onnxruntime"};
   int cases = 100, only = -1;
   std::uint64_t seed = 1;
-  bool details = false;
+  bool details = false, gradient = false;
 };
 
 void print_case(const CheckArguments& a, const std::string& spec, const CheckedCase& c) {
@@ -41,7 +41,8 @@ void print_case(const CheckArguments& a, const std::string& spec, const CheckedC
     }
   }
   if (c.known) fmt::print("    known: {} ({})\n", c.known->reason, c.known->link);
-  fmt::print("    repeat: opdiff check {} --backend {} --dtype {} --seed {} --only {}\n", a.op, spec, a.dtype, a.seed,
+  fmt::print("    repeat: opdiff check {}{} --backend {} --dtype {} --seed {} --only {}\n", a.op,
+             a.gradient ? " --gradient" : "", spec, a.dtype, a.seed,
              c.index);
 }
 
@@ -56,16 +57,18 @@ Expected<void> save_case(const CheckArguments& a, const CheckedCase& c) {
 }
 
 int check(const CheckArguments& a) {
-  const MetaOperator* op = find_operator("", a.op);
+  const MetaOperator* op = nullptr;
+  for (const MetaOperator* known : a.gradient ? all_gradients() : all_operators())
+    if (known->name == a.op) op = known;
   if (!op) {
     std::string names;
-    for (const MetaOperator* known : all_operators()) names += fmt::format(" {}", known->name);
-    return cannot_run({fmt::format("no operator '{}'; there are{}", a.op, names)});
+    for (const MetaOperator* known : a.gradient ? all_gradients() : all_operators()) names += fmt::format(" {}", known->name);
+    return cannot_run({fmt::format("no {} '{}'; there are{}", a.gradient ? "gradient of an operator" : "operator", a.op, names)});
   }
   const auto dtype = parse_dtype(a.dtype);
   if (!dtype) return cannot_run({fmt::format("--dtype {}: not a dtype (f32, f64, f16, bf16, i32, ...)", a.dtype)});
   if (!(op->types & type_bit(*dtype)))
-    return cannot_run({fmt::format("--dtype {}: {} does not take it", a.dtype, op->name)});
+    return cannot_run({fmt::format("--dtype {}: {} does not take it", a.dtype, display_name(*op))});
   OpenOptions open;
   open.limits.interrupted = watch_for_interruption();
   int status = kClean;
@@ -90,7 +93,7 @@ int check(const CheckArguments& a) {
         },
         open.limits.interrupted);
     if (!saved) return cannot_run(saved.error());
-    fmt::print("{} {} on {}: {} cases", op->name, dtype_name(*dtype), spec, total.cases);
+    fmt::print("{} {} on {}: {} cases", display_name(*op), dtype_name(*dtype), spec, total.cases);
     if (total.unsupported) fmt::print(", {} unsupported", total.unsupported);
     if (total.errors) fmt::print(", {} refused by the backend", total.errors);
     if (total.deaths) fmt::print(", {} deaths of the backend", total.deaths);
@@ -129,6 +132,7 @@ void add_check_command(CLI::App& app, int* status) {
   command->add_option("--only", arguments->only, "this one case, with its verdict in full")
       ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   command->add_option("--save", arguments->save, "with --only: write the case to SAVE.onnx and SAVE.npz");
+  command->add_flag("--gradient", arguments->gradient, "the operator's gradient instead");
   command->add_flag("--details", arguments->details, "print every case");
   command->footer(
       "Examples:\n  opdiff check Conv\n  opdiff check Softmax --backend torch --dtype bf16 --cases 1000\n  opdiff "

@@ -19,7 +19,7 @@ bool stopped() { return watch_for_interruption()->load(); }
 struct TrustArguments {
   std::vector<std::string> backends = {"onnxruntime", "torch", "onednn"}, operators;
   int cases = 30;
-  bool full = false;
+  bool full = false, gradient = false;
   std::uint64_t seed = 1;
   std::string markdown;
 };
@@ -32,7 +32,7 @@ int cases_of(const TrustArguments& a, DType dtype) {
 
 std::vector<const MetaOperator*> chosen(const TrustArguments& a) {
   std::vector<const MetaOperator*> operators;
-  for (const MetaOperator* op : all_operators())
+  for (const MetaOperator* op : a.gradient ? all_gradients() : all_operators())
     if (a.operators.empty() || std::find(a.operators.begin(), a.operators.end(), op->name) != a.operators.end())
       operators.push_back(op);
   return operators;
@@ -90,13 +90,13 @@ void attack(const TrustArguments& a, Report& report) {
   const auto operators = chosen(a);
   Progress progress(operators.size());
   for (const MetaOperator* op : operators) {
-    progress.step(std::string(op->name));
+    progress.step(display_name(*op));
     for (const DType dtype : dtypes_of(*op)) {
       if (stopped()) return;
       const int count = cases_of(a, dtype);
       const HonestAttack below = attack_from_below(*op, dtype, a.seed, count);
       const FaultAttack above = attack_from_above(*op, dtype, a.seed, count);
-      report.text += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", op->name,
+      report.text += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", display_name(*op),
                                  dtype_name(dtype), below.cases, below.alarms, below.z_rms, below.z_max, below.excess,
                                  caught(above.whole), caught(above.row), caught(above.element), caught(above.gross));
       report.honest_cases += below.cases;
@@ -130,10 +130,10 @@ int check_backends(const TrustArguments& a, Report& report) {
     const auto known = known_divergences((*backend)->info());
     if (!known) return cannot_run(known.error());
     for (const MetaOperator* op : operators) {
-      progress.step(fmt::format("{} on {}", op->name, spec));
+      progress.step(fmt::format("{} on {}", display_name(*op), spec));
       for (const DType dtype : dtypes_of(*op)) {
         if (stopped()) return kClean;
-        if (!offers((*backend)->info(), op->name, dtype)) continue;
+        if (!offers((*backend)->info(), *op, dtype)) continue;
         CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype), *known};
         const OperatorCheck total = check_operator(
             *op, **backend, options,
@@ -143,7 +143,8 @@ int check_backends(const TrustArguments& a, Report& report) {
                       ? c.rung >= Rung::unlikely
                       : c.outcome != OutcomeKind::unsupported && c.outcome != OutcomeKind::error)
                 report.troubles.push_back(
-                    fmt::format("opdiff check {} --backend {} --dtype {} --seed {} --only {}: {}", op->name, spec,
+                    fmt::format("opdiff check {}{} --backend {} --dtype {} --seed {} --only {}: {}", op->name,
+                                op->domain == kGradientDomain ? " --gradient" : "", spec,
                                 dtype_name(dtype), a.seed, c.index,
                                 c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
             },
@@ -152,11 +153,11 @@ int check_backends(const TrustArguments& a, Report& report) {
         for (const auto& [what, n] : total.explanations)
           beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
         report.text +=
-            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", op->name,
+            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", display_name(*op),
                         dtype_name(dtype), spec, total.cases, total.unsupported, total.errors, total.known,
                         total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
         for (const auto& [what, n] : total.known_reasons)
-          report.known[fmt::format("{} on {}: {}", op->name, spec, what)] += n;
+          report.known[fmt::format("{} on {}: {}", display_name(*op), spec, what)] += n;
         report.backend_cases += total.cases;
         report.backend_known += total.known;
         report.backend_alarms += total.alarms() + total.deaths;
@@ -169,7 +170,8 @@ int check_backends(const TrustArguments& a, Report& report) {
 int trust(const TrustArguments& a) {
   watch_for_interruption();
   Report report;
-  report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}`; seed {}.\n\n",
+  report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}{}`; seed {}.\n\n",
+                            a.gradient ? " --gradient" : "",
                             a.full ? " --full" : fmt::format(" --cases {}", a.cases),
                             a.markdown.empty() ? "" : " --markdown FILE", a.seed);
   attack(a, report);
@@ -209,6 +211,7 @@ void add_trust_command(CLI::App& app, int* status) {
   command->add_option("--ops", a->operators, "operators, by ONNX name; default all");
   command->add_option("--cases", a->cases, "cases of each operator and dtype; default 30")->check(CLI::PositiveNumber);
   command->add_flag("--full", a->full, "1,000 cases in f32, 200 in f64, f16, bf16 (most of an hour)");
+  command->add_flag("--gradient", a->gradient, "the operators' gradients instead");
   command->add_option("--seed", a->seed, "default 1")->check(whole_number());
   command->add_option("--markdown", a->markdown, "write the table to this file, too");
   command->footer(

@@ -80,6 +80,7 @@ class ReferenceBackend : public sdk::Backend {
     hello.version = OPDIFF_VERSION;
     hello.build = "opdiff " OPDIFF_VERSION;
     hello.isa = "any";
+    hello.gradient = true;
     hello.importing = true;  // reads the ONNX bytes, with the engine's own reader
     for (const MetaOperator* op : all_operators()) hello.operators.emplace_back(op->name);
     for (int k = 0; k < kDTypeCount; ++k) hello.dtypes.emplace_back(dtype_name(static_cast<DType>(k)));

@@ -121,11 +121,11 @@ HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_
 namespace {
 
 // The yardstick that the faults are measured in: the widest that the `rounding` rung admits.
-EnclosedTensor widest(const MetaOperator& op, const Call& call, DType dtype) {
+EnclosedTensor widest(const MetaOperator& op, const Call& call, DType dtype, std::size_t output) {
   const Profile profile = profiles_differ(dtype) ? inner_storage(dtype) : inner_f32(dtype);
-  EnclosedTensor e = enclose(op, call, profile, 0)[0];
+  EnclosedTensor e = enclose(op, call, profile, 0)[output];
   for (int f = 1; f < static_cast<int>(op.formulas.size()); ++f) {
-    const EnclosedTensor other = enclose(op, call, profile, f)[0];
+    const EnclosedTensor other = enclose(op, call, profile, f)[output];
     for (std::size_t i = 0; i < e.deviation.size(); ++i) {
       e.radius[i] = std::max(e.radius[i], other.radius[i]);
       e.deviation[i] = std::max(e.deviation[i], other.deviation[i]);
@@ -149,12 +149,12 @@ std::vector<std::size_t> usable(const EnclosedTensor& e, const Tensor& honest) {
 }
 
 // How many of the elements are independent: distinct values, groups once.
-std::int64_t independent(const MetaOperator& op, const Call& call, const EnclosedTensor& e,
+std::int64_t independent(const MetaOperator& op, const Call& call, std::size_t output, const EnclosedTensor& e,
                          const std::vector<std::size_t>& elements) {
   std::set<double> values;
   std::set<std::int64_t> groups;
   const Shape strides = strides_of(e.shape);
-  const std::vector<int> axes = op.group_axes ? op.group_axes(call, 0) : std::vector<int>();
+  const std::vector<int> axes = op.group_axes ? op.group_axes(call, static_cast<int>(output)) : std::vector<int>();
   for (const std::size_t i : elements) {
     values.insert(e.centre[i]);
     std::int64_t group = 0;
@@ -192,6 +192,9 @@ class Planter {
   Planter(const MetaOperator& op, DType dtype, std::uint64_t seed, FaultAttack& result)
       : op_(op), dtype_(dtype), seed_(seed), result_(result) {}
 
+  // Which output of the node the faults are planted in.
+  void choose(std::size_t output) { output_ = output; }
+
   // Plants growing faults; notes the smallest that is caught (all larger ones must be, too) and misses at promised
   // sizes.
   void grow(NodeJudge& judge, const Call& call, const EnclosedTensor& e, const Tensor& honest,
@@ -200,7 +203,7 @@ class Planter {
     double smallest = 0;
     for (const double size : kSizes) {
       const Tensor planted = plant(e, honest, elements, size);
-      const Verdict v = judge_first(judge, call, planted);
+      const Verdict v = judge_chosen(judge, call, planted);
       const bool seen = noticed(v);
       if (seen && smallest == 0) smallest = size;
       if (!seen) smallest = 0;
@@ -216,7 +219,7 @@ class Planter {
   }
 
   void gross(NodeJudge& judge, const Call& call, const Tensor& wrong, const std::string& what, int index) {
-    const Verdict v = judge_first(judge, call, wrong);
+    const Verdict v = judge_chosen(judge, call, wrong);
     ++result_.gross.planted;
     const bool seen = noticed(v);
     result_.gross.caught += seen;
@@ -226,26 +229,27 @@ class Planter {
   }
 
  private:
-  static Verdict judge_first(NodeJudge& judge, const Call& call, const Tensor& first) {
+  Verdict judge_chosen(NodeJudge& judge, const Call& call, const Tensor& tensor) const {
     std::vector<const Tensor*> got(call.node().outputs.size(), nullptr);
-    got[0] = &first;
-    return judge.judge(got)[0];
+    got[output_] = &tensor;
+    return judge.judge(got)[output_];
   }
 
   const MetaOperator& op_;
   DType dtype_;
   std::uint64_t seed_;
   FaultAttack& result_;
+  std::size_t output_ = 0;
 };
 
 // Changes that no honest arithmetic makes, for operators without a deviation too.
 // `deviation`: of each element, empty where nothing is rounded.
-void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, const Call& call, const Tensor& right,
-                 const std::vector<double>& deviation, Rng& rng, int index) {
+void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, const Call& call, std::size_t output,
+                 const Tensor& right, const std::vector<double>& deviation, Rng& rng, int index) {
   if (right.size() == 0) return;
   const std::int64_t at = rng.integer(0, right.size() - 1);
   if (op.unspecified)
-    if (const std::vector<bool> open = op.unspecified(call, 0); !open.empty() && open[static_cast<std::size_t>(at)])
+    if (const std::vector<bool> open = op.unspecified(call, static_cast<int>(output)); !open.empty() && open[static_cast<std::size_t>(at)])
       return;
   Tensor wrong = right.clone();
   const double value = right.at(at);
@@ -267,6 +271,15 @@ void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, con
   }
 }
 
+// One of the floating outputs that the node names; the first where there is one only.
+std::size_t draw_output(const MetaOperator& op, const Call& call, Rng& rng) {
+  const Types types = *infer_call(op, call);
+  std::vector<std::size_t> candidates;
+  for (std::size_t k = 0; k < call.node().outputs.size(); ++k)
+    if (call.wants(k) && is_float(types[k].dtype)) candidates.push_back(k);
+  return candidates.size() > 1 ? rng.pick(candidates) : candidates.empty() ? 0 : candidates[0];
+}
+
 }  // namespace
 
 FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t seed, int count, int first) {
@@ -279,14 +292,16 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
     NodeJudge judge(sample.node, sample.opset, inputs);
     Rng rng(seed, "fault " + std::string(op.name), static_cast<std::uint64_t>(index));
     const bool computes = op.kernels.working && is_float(call.dtype(0));
+    const std::size_t output = draw_output(op, call, rng);
+    planter.choose(output);
     if (!computes) {
-      plant_gross(op, planter, judge, call, values(op, call)[0], {}, rng, index);
+      plant_gross(op, planter, judge, call, output, values(op, call)[output], {}, rng, index);
       continue;
     }
-    const Tensor honest = compute(op, call, draw_arithmetic(op, dtype, rng))[0];
-    const EnclosedTensor e = widest(op, call, dtype);
+    const Tensor honest = compute(op, call, draw_arithmetic(op, dtype, rng))[output];
+    const EnclosedTensor e = widest(op, call, dtype, output);
     const bool overflows = std::any_of(e.overflow.begin(), e.overflow.end(), [](auto o) { return o != 0; });
-    if (!overflows) plant_gross(op, planter, judge, call, honest, e.deviation, rng, index);
+    if (!overflows) plant_gross(op, planter, judge, call, output, honest, e.deviation, rng, index);
     // Exact sums: the next number is impossible.
     for (std::size_t i = 0; i < e.centre.size(); ++i)
       if (e.radius[i] == 0 && std::isfinite(e.centre[i]) && e.centre[i] != 0 && !e.overflow[i]) {
@@ -301,7 +316,7 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
     planter.grow(judge, call, e, honest,
                  {elements[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(elements.size()) - 1))]},
                  kPromisedElement, result.element, "one element", index);
-    if (elements.size() == e.centre.size() && independent(op, call, e, elements) >= 16)
+    if (elements.size() == e.centre.size() && independent(op, call, output, e, elements) >= 16)
       planter.grow(judge, call, e, honest, elements, kPromisedWhole, result.whole, "whole tensor", index);
     // One slice along the axis with the fewest slices.
     const Shape strides = strides_of(e.shape);
@@ -312,7 +327,7 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
       for (const std::size_t i : elements)
         if (static_cast<std::int64_t>(i) / strides[axis] % e.shape[axis] == k) slice.push_back(i);
       if (static_cast<std::int64_t>(slice.size()) * e.shape[axis] != static_cast<std::int64_t>(e.centre.size()) ||
-          independent(op, call, e, slice) < 16)
+          independent(op, call, output, e, slice) < 16)
         continue;
       planter.grow(judge, call, e, honest, slice, kPromisedWhole, result.row, "one slice", index);
       break;

@@ -23,6 +23,14 @@ Call::Call(const Node& node, int opset, std::vector<std::optional<TensorType>> t
   tensors_.resize(types_.size(), nullptr);
 }
 
+Call Call::head(const Node& node, int count) const {
+  Call result = *this;
+  result.node_ = &node;
+  result.types_.resize(static_cast<std::size_t>(count));
+  result.tensors_.resize(static_cast<std::size_t>(count));
+  return result;
+}
+
 std::int64_t Call::integer(const std::string& name, std::int64_t otherwise) const {
   const auto* value = find<std::int64_t>(*node_, name);
   return value ? *value : otherwise;

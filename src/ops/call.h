@@ -18,6 +18,9 @@ class Call {
   // With types only; tensors where their values are known before the run (initialisers, constants), else nullptr.
   Call(const Node& node, int opset, std::vector<std::optional<TensorType>> types, std::vector<const Tensor*> tensors);
 
+  // The same opset and the first `count` inputs, as a call of another node.
+  Call head(const Node& node, int count) const;
+
   const Node& node() const { return *node_; }
   int opset() const { return opset_; }
   int input_count() const { return static_cast<int>(types_.size()); }

@@ -19,6 +19,23 @@ void map_elements(Frame<T>& frame, F f) {
   for (std::size_t i = 0; i < x.size(); ++i) y[i] = f(x[i]);
 }
 
+// dx[i] = f(x[i], dy[i]), the gradient of an elementwise function; f takes the exact input.
+template <class T, class F>
+void map_slopes(GradientFrame<T>& frame, F f) {
+  const auto x = frame.input(0), dy = frame.cotangent();
+  const auto dx = frame.gradient(0);
+  for (std::size_t i = 0; i < x.size(); ++i) dx[i] = f(x[i], T(dy[i]));
+}
+
+// The same on plain numbers, as an alternative answer where another slope is as good.
+template <class F>
+Convention other_slopes(const GradientCall& call, std::string name, F f) {
+  std::vector<double> x = call.forward().tensor(0)->to_doubles();
+  const std::vector<double> dy = call.cotangent(0)->to_doubles();
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = f(x[i], dy[i]);
+  return {std::move(name), {Tensor::from_doubles(call.forward().dtype(0), call.forward().shape(0), x)}};
+}
+
 inline Sample sample_unary(SampleContext& c, std::string_view op) {
   return c.make(op, {c.elements(c.shape_or_empty(0, 5))});
 }
@@ -56,6 +73,50 @@ void map_pairs(Frame<T>& frame, F f) {
   const auto y = frame.output(0, shape);
   for_each_pair(call.shape(0), call.shape(1), shape,
                 [&](std::size_t i, std::size_t ia, std::size_t ib) { y[i] = f(T(a[ia]), T(b[ib])); });
+}
+
+// The gradients of a binary operator: terms fa(a, b, dy) and fb(a, b, dy), summed over the axes along which an operand
+// was broadcast.
+template <class T, class FA, class FB>
+void map_pair_slopes(GradientFrame<T>& frame, FA fa, FB fb) {
+  const Call& call = frame.call();
+  const Shape shape = *broadcast_shapes(call.shape(0), call.shape(1));
+  const auto a = frame.input(0), b = frame.input(1), dy = frame.cotangent();
+  for (int k = 0; k < 2; ++k) {
+    if (!frame.wants(k)) continue;
+    const auto gradient = frame.gradient(k);
+    const bool broadcast = call.shape(k) != shape;
+    std::vector<Sum<T>> sums(broadcast ? gradient.size() : 0);
+    for_each_pair(call.shape(0), call.shape(1), shape, [&](std::size_t i, std::size_t ia, std::size_t ib) {
+      const T term = k == 0 ? fa(T(a[ia]), T(b[ib]), T(dy[i])) : fb(T(a[ia]), T(b[ib]), T(dy[i]));
+      if (broadcast)
+        sums[k == 0 ? ia : ib].add(term);
+      else
+        gradient[i] = term;
+    });
+    for (std::size_t i = 0; i < sums.size(); ++i) gradient[i] = sums[i].result();
+  }
+}
+
+// The terms of one element of a binary operator's gradient k, for named orders of summation; f(a, b, dy) as above, on
+// plain numbers.
+template <class F>
+Reduction pair_slope_reduction(const GradientCall& gradient, int k, std::int64_t index, F f) {
+  const Call& call = gradient.forward();
+  const Shape shape = *broadcast_shapes(call.shape(0), call.shape(1));
+  const std::vector<double> a = call.tensor(0)->to_doubles(), b = call.tensor(1)->to_doubles(),
+                            dy = gradient.cotangent(0)->to_doubles();
+  Reduction r;
+  for_each_pair(call.shape(0), call.shape(1), shape, [&](std::size_t i, std::size_t ia, std::size_t ib) {
+    if (static_cast<std::int64_t>(k == 0 ? ia : ib) == index) r.a.push_back(f(a[ia], b[ib], dy[i]));
+  });
+  // Along the axes that were broadcast, in the order of the walk above.
+  const Shape& own = call.shape(k);
+  for (std::size_t d = 0; d < shape.size(); ++d) {
+    const std::size_t missing = shape.size() - own.size();
+    if (d < missing || own[d - missing] != shape[d]) r.extents.push_back(shape[d]);
+  }
+  return r;
 }
 
 // f on integers wraps around, as the frameworks' integers do: computed on the unsigned bits.

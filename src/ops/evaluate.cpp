@@ -24,9 +24,9 @@ Expected<void> check_attributes(const MetaOperator& op, const Call& call) {
       return s.name == name && s.since <= call.opset() && call.opset() <= s.until;
     });
     if (spec == op.attributes.end())
-      return make_error("{}: unknown attribute '{}' (opset {})", op.name, name, call.opset());
+      return make_error("{}: unknown attribute '{}' (opset {})", display_name(op), name, call.opset());
     if (spec->kind != kind_of(value))
-      return make_error("{}: attribute '{}' is a {}, expected a {}", op.name, name, kind_name(kind_of(value)),
+      return make_error("{}: attribute '{}' is a {}, expected a {}", display_name(op), name, kind_name(kind_of(value)),
                         kind_name(spec->kind));
   }
   return {};
@@ -91,15 +91,15 @@ std::vector<EnclosedTensor> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), c
 Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
   const int count = call.input_count();
   if (count < op.inputs.min || (op.inputs.max >= 0 && count > op.inputs.max))
-    return make_error("{}: {} inputs given, {} to {} expected", op.name, count, op.inputs.min,
+    return make_error("{}: {} inputs given, {} to {} expected", display_name(op), count, op.inputs.min,
                       op.inputs.max < 0 ? std::string("any number") : std::to_string(op.inputs.max));
-  for (int k = 0; k < op.inputs.min; ++k)
-    if (!call.has(k)) return make_error("{}: input {} is missing", op.name, k);
+  for (int k = 0; k < op.inputs.min && op.domain != kGradientDomain; ++k)
+    if (!call.has(k)) return make_error("{}: input {} is missing", display_name(op), k);
   if (call.node().outputs.size() > static_cast<std::size_t>(op.outputs.max < 0 ? 1 << 20 : op.outputs.max))
-    return make_error("{}: {} outputs named, at most {} exist", op.name, call.node().outputs.size(), op.outputs.max);
+    return make_error("{}: {} outputs named, at most {} exist", display_name(op), call.node().outputs.size(), op.outputs.max);
   OPDIFF_RETURN_IF_ERROR(check_attributes(op, call));
   if (op.inputs.min > 0 && !(op.types & type_bit(call.dtype(0))))
-    return make_error("{}: input 0 has type {}, which the operator does not take", op.name, dtype_name(call.dtype(0)));
+    return make_error("{}: input 0 has type {}, which the operator does not take", display_name(op), dtype_name(call.dtype(0)));
   for (int k = 0; k < count; ++k)
     if (call.has(k) && !call.has_shape(k)) {
       // Shapes follow once the data are there; the dtypes are known already.
@@ -110,11 +110,11 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
       return types;
     }
   auto types = op.infer(call);
-  if (!types) return make_error("{}: {}", op.name, types.error().message);
+  if (!types) return make_error("{}: {}", display_name(op), types.error().message);
   for (const TensorType& type : *types)
     if (type.shape)
       if (const auto n = checked_element_count(*type.shape); !n)
-        return make_error("{}: output {}", op.name, n.error().message);
+        return make_error("{}: output {}", display_name(op), n.error().message);
   return types;
 }
 
@@ -226,9 +226,10 @@ template EnclosedTensor finish(const std::vector<Enclosure<double>>&, DType, con
 template EnclosedTensor finish(const std::vector<Enclosure<Quad>>&, DType, const Shape&, const Profile&);
 
 const MetaOperator* find_operator(std::string_view domain, std::string_view name) {
-  if (!domain.empty() && domain != "ai.onnx") return nullptr;
+  const bool gradient = domain == kGradientDomain;
+  if (domain == "ai.onnx") domain = "";
   for (const MetaOperator* op : all_operators())
-    if (op->name == name) return op;
+    if (op->name == name && (gradient || op->domain == domain)) return gradient ? op->gradient : op;
   return nullptr;
 }
 

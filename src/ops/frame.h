@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "numerics/dual.h"
 #include "numerics/enclosure.h"
 #include "numerics/product.h"
 #include "numerics/sum.h"
@@ -44,6 +45,8 @@ class Frame {
     if (fresh) entry->second = load(*call_.tensor(k));
     return entry->second;
   }
+  // Inputs that are no plain numbers (dual numbers with their directions); before the formula runs.
+  void set_input(int k, std::vector<Exact> values) { inputs_[k] = std::move(values); }
   // A floating attribute: an implementation may round it to its inner format before it computes with it.
   static T parameter(double value) { return T(value) * T(1); }
   // Allocates output k.
@@ -67,7 +70,7 @@ class Frame {
       std::vector<Exact> values(static_cast<std::size_t>(tensor.size()));
       for (std::int64_t i = 0; i < tensor.size(); ++i)
         values[static_cast<std::size_t>(i)] =
-            is_float(tensor.dtype()) ? static_cast<Exact>(tensor.at(i)) : static_cast<Exact>(tensor.int_at(i));
+            is_float(tensor.dtype()) ? Exact(tensor.at(i)) : Exact(tensor.int_at(i));
       return values;
     }
   }

@@ -1,149 +1,18 @@
-// The contract of a meta-operator. Each operator is one struct in one file of src/ops/operators/; describe<> turns it
-// into this table entry. How to write one: docs/new-operator.md. How it is evaluated: ops/evaluate.h.
+// How an operator is written: one struct in one file of src/ops/operators/, which describe<> turns into its table entry.
+// docs/new-operator.md has the members.
 #pragma once
 
-#include <functional>
-#include <optional>
-#include <span>
-#include <string_view>
-#include <vector>
-
-#include "ops/call.h"
-#include "ops/frame.h"
-#include "ops/sample.h"
+#include "ops/gradient.h"
+#include "ops/meta_operator.h"
 
 namespace opdiff {
-
-enum class AttributeKind { integer, real, text, tensor, integers, reals, texts };
-
-struct AttributeSpec {
-  std::string_view name;
-  AttributeKind kind;
-  std::string_view documentation;  // meaning, default, legal range
-  int since = 1, until = 1000;     // opsets in which it exists
-};
-
-// A set of dtypes.
-using TypeSet = std::uint32_t;
-constexpr TypeSet type_bit(DType dtype) { return 1u << static_cast<int>(dtype); }
-inline constexpr TypeSet kFloatTypes = 0xF;
-inline constexpr TypeSet kSignedTypes = 0x0F0;
-inline constexpr TypeSet kIntegerTypes = 0xFF0;
-inline constexpr TypeSet kNumericTypes = kFloatTypes | kIntegerTypes;
-inline constexpr TypeSet kAllTypes = kNumericTypes | type_bit(DType::boolean);
-
-struct Arity {
-  int min, max;  // max -1: any number
-};
-
-// Where each output element of a data-moving operator comes from, bit for bit.
-struct Movement {
-  Shape shape;
-  // Flat index into the input `which` names; empty: input 0 in its order. -1: `fill`.
-  std::vector<std::int64_t> source;
-  std::vector<std::int16_t> which;  // input number per element; empty: input 0 for all
-  std::optional<Tensor> fill;       // one element of input 0's dtype; nullopt: zero
-};
-
-// The terms of one output element, for operators that sum: (sum of a[k] b[k] + bias) / divisor, in index order over
-// axes of `extents`; b empty: a plain sum.
-struct Reduction {
-  Shape extents;
-  std::vector<double> a, b;
-  double bias = 0;
-  bool has_bias = false;
-  double divisor = 1;
-  double factor = 1;  // multiplies the sum of products before the bias (Gemm's alpha)
-};
-
-// An output as the oracle sees it: per element centre, radius, deviation, own error and possible overflow.
-struct EnclosedTensor {
-  DType dtype = DType::f32;
-  Shape shape;
-  std::vector<double> centre;
-  std::vector<double> low;  // centre + low is the value where double alone cannot hold it (f64 under test); else empty
-  std::vector<double> radius, deviation, rho;
-  std::vector<std::uint8_t> overflow;
-};
-
-// A weaker, named yardstick: Winograd, one-pass variance. Evaluated only for outputs that fail `rounding`.
-struct NamedAlgorithm {
-  std::string name;
-  std::function<std::vector<EnclosedTensor>(const Profile&)> enclose;
-  // Element `index` of output 0 as honest implementation number `variant` computes it: the first eight are those that
-  // are likely, the rest drawn at random. Empty: only the yardstick speaks.
-  std::function<double(const Profile&, std::int64_t index, int variant)> emulate;
-};
-
-// A documented choice between equally valid answers: an alternative exact result, accepted element by element.
-struct Convention {
-  std::string name;
-  std::vector<Tensor> outputs;
-};
-
-// One instantiation of the formula for each scalar.
-struct Kernels {
-  void (*f64)(Frame<double>&) = nullptr;
-  void (*quad)(Frame<Quad>&) = nullptr;
-  void (*enclosure)(Frame<Enclosure<double>>&) = nullptr;
-  void (*enclosure_quad)(Frame<Enclosure<Quad>>&) = nullptr;
-  void (*working)(Frame<Working>&) = nullptr;
-  void (*integer)(Frame<std::int64_t>&) = nullptr;
-  void (*unsigned_integer)(Frame<std::uint64_t>&) = nullptr;
-};
-
-using Types = std::vector<TensorType>;
-
-struct MetaOperator {
-  std::string_view name;
-  std::string_view documentation;
-  std::vector<AttributeSpec> attributes;
-  Arity inputs{1, 1}, outputs{1, 1};
-  TypeSet types = kFloatTypes;             // of input 0
-  std::vector<std::string_view> formulas;  // admissible ones, by name; the first is the definition
-  std::vector<int> product_inputs;         // operands that hardware may narrow (tf32, bf16, f16)
-  bool elementary = false;                 // its result is one elementary function of its input
-  double approximation_floor = 0;          // measured absolute floor, multiples of u sup|f| (section 4)
-  std::string_view approximation_source;
-  double (*approximation_scale)(const Call&) = nullptr;  // sup|f| of this call; nullptr: 1
-
-  // Output types; the shapes of the inputs are known. Errors name attribute and value; the caller adds operator and
-  // node.
-  Expected<Types> (*infer)(const Call&) = nullptr;
-  // The dtype of output k, which must not depend on shapes; nullptr: that of input 0, for output 0.
-  DType (*output_dtype)(const Call&, int output) = nullptr;
-
-  // Exactly one of these three says what the operator computes.
-  Kernels kernels;
-  Movement (*movement)(const Call&) = nullptr;
-  std::vector<Tensor> (*exact)(const Call&) = nullptr;
-
-  // Optional.
-  // Axes whose coordinates name an error group of output k (elements that share a mean, a maximum, a folded scale).
-  std::vector<int> (*group_axes)(const Call&, int output) = nullptr;
-  Reduction (*reduction)(const Call&, int output, std::int64_t index) = nullptr;
-  std::vector<NamedAlgorithm> (*algorithms)(const Call&) = nullptr;
-  std::vector<Convention> (*conventions)(const Call&) = nullptr;
-  // Integer outputs beside the formula's (MaxPool's Indices): one right value, and whether another one is as right.
-  Tensor (*integer_output)(const Call&, int output) = nullptr;
-  bool (*accepts_integer)(const Call&, int output, std::int64_t index, std::int64_t value) = nullptr;
-  // Elements whose value the specification leaves open (out-of-range float to integer Cast); empty: none.
-  std::vector<bool> (*unspecified)(const Call&, int output) = nullptr;
-
-  Sample (*sample)(SampleContext&) = nullptr;
-  std::vector<Sample> (*refused)() = nullptr;
-};
-
-// All operators, in the order of their files. Generated by the build.
-std::span<const MetaOperator* const> all_operators();
-// nullptr: nobody of that name. Only the default domain ("" or "ai.onnx") has meta-operators.
-const MetaOperator* find_operator(std::string_view domain, std::string_view name);
 
 // Builds the table entry of an operator's struct. Members that are there are used; the rest stays empty.
 template <class Op>
 MetaOperator describe() {
   MetaOperator op;
   op.name = Op::kName;
+  if constexpr (requires { Op::kDomain; }) op.domain = Op::kDomain;
   op.documentation = Op::kDocumentation;
   if constexpr (requires { Op::attributes(); }) op.attributes = Op::attributes();
   if constexpr (requires { Op::kInputs; }) op.inputs = Op::kInputs;
@@ -169,6 +38,7 @@ MetaOperator describe() {
     op.kernels.enclosure = &Op::template forward<Enclosure<double>>;
     op.kernels.enclosure_quad = &Op::template forward<Enclosure<Quad>>;
     op.kernels.working = &Op::template forward<Working>;
+    op.kernels.dual = &Op::template forward<Dual>;
     if constexpr (requires { Op::kIntegers; }) {
       op.kernels.integer = &Op::template forward<std::int64_t>;
       op.kernels.unsigned_integer = &Op::template forward<std::uint64_t>;
@@ -185,6 +55,11 @@ MetaOperator describe() {
   if constexpr (requires(const Call& c) { Op::unspecified(c, 0); }) op.unspecified = &Op::unspecified;
   op.sample = &Op::sample;
   if constexpr (requires { Op::refused(); }) op.refused = &Op::refused;
+  if constexpr (has_gradient<Op>) {
+    static const MetaOperator gradient = describe_gradient<Op>();
+    op.gradient = &gradient;
+    op.differentiable = gradient.differentiable;
+  }
   return op;
 }
 

@@ -47,6 +47,11 @@ void add_sample(Graph& graph, TensorMap& feeds, const Sample& sample, const std:
   graph.nodes.push_back(std::move(node));
 }
 
+void set_opset(Graph& graph, const Sample& sample) {
+  graph.opsets[""] = sample.opset;
+  if (!sample.node.domain.empty()) graph.opsets[sample.node.domain] = sample.opset;
+}
+
 std::string prefix_of(const CheckedCase& c) { return "case" + std::to_string(c.index) + "_"; }
 
 void look_up(CheckedCase& c, std::span<const Tensor* const> got, std::span<const KnownDivergence> known) {
@@ -60,7 +65,7 @@ void run_batch(Backend& backend, std::vector<CheckedCase*> batch, std::span<cons
   Graph graph;
   TensorMap feeds;
   graph.name = "samples";
-  graph.opsets[""] = batch.front()->sample.opset;
+  set_opset(graph, batch.front()->sample);
   for (const CheckedCase* c : batch) add_sample(graph, feeds, c->sample, prefix_of(*c));
   const Outcome outcome = run_once(backend, graph, feeds, {.isolated = true});
   if (!outcome.ok()) {
@@ -131,9 +136,10 @@ void count(OperatorCheck& total, const CheckedCase& c) {
 
 }  // namespace
 
-bool offers(const BackendInfo& info, std::string_view op, DType dtype) {
+bool offers(const BackendInfo& info, const MetaOperator& op, DType dtype) {
+  if (op.domain == kGradientDomain && !info.gradient) return false;
   const bool has_op = std::any_of(info.operators.begin(), info.operators.end(),
-                                  [&](const std::string& o) { return o == "*" || o == op; });
+                                  [&](const std::string& o) { return o == "*" || o == op.name; });
   return has_op && std::find(info.dtypes.begin(), info.dtypes.end(), dtype) != info.dtypes.end();
 }
 
@@ -141,14 +147,14 @@ Graph sample_graph(const Sample& sample) {
   Graph graph;
   TensorMap feeds;
   graph.name = sample.node.op;
-  graph.opsets[""] = sample.opset;
+  set_opset(graph, sample);
   add_sample(graph, feeds, sample, "");
   return graph;
 }
 
 OperatorCheck check_operator(const MetaOperator& op, Backend& backend, const CheckOptions& options,
                              const std::function<void(const CheckedCase&)>& visit, const std::atomic<bool>* stop) {
-  OperatorCheck total{std::string(op.name), backend.info().spec, options.dtype};
+  OperatorCheck total{display_name(op), backend.info().spec, options.dtype};
   // Samples come in windows, so that memory stays small; within one, those of one opset make a graph.
   constexpr int kWindow = 400;
   for (int start = 0; start < options.count && !(stop && *stop); start += kWindow) {

@@ -57,7 +57,7 @@ OperatorCheck check_operator(const MetaOperator& op, Backend& backend, const Che
                              const std::atomic<bool>* stop = nullptr);
 
 // Whether the backend says that it has the operator and the dtype at all.
-bool offers(const BackendInfo& info, std::string_view op, DType dtype);
+bool offers(const BackendInfo& info, const MetaOperator& op, DType dtype);
 
 // The graph of one sample alone, as `opdiff check --save` writes it.
 Graph sample_graph(const Sample& sample);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "numerics/parallel.h"
 #include "ops/op.h"
 #include "ops/window.h"
@@ -97,6 +99,116 @@ hardware) in the format of the operands.)";
         for (std::int64_t i = 0; i < columns; ++i)
           block[m * columns + i] = block[m * columns + i] + T(bias[static_cast<std::size_t>(g * rows + m)]);
     });
+  }
+
+  static constexpr std::string_view kGradientDocumentation =
+      R"(dX[n, c, i] = sum over m, k of dY[n, m, o] W[m, c, k] where o s - p + k d = i
+dW[m, c, k] = sum over n, o of dY[n, m, o] X[n, c, o s - p + k d]
+dB[m] = sum over n, o of dY[n, m, o])";
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    using Exact = typename GradientFrame<T>::Exact;
+    const Call& call = frame.call();
+    const Window win = *window(call);
+    const Shape& w = call.shape(1);
+    const std::int64_t batch = call.shape(0)[0], channels = call.shape(0)[1], group = call.integer("group", 1);
+    const std::int64_t rows = w[0] / group, taps = win.kernel_size(), depth = w[1] * taps, columns = win.output_size();
+    const std::int64_t plane = element_count(win.input);
+    const auto x = frame.input(0), weights = frame.input(1), dy = frame.cotangent();
+    const std::vector<std::int64_t> table = tap_table(win);
+    if (frame.wants(0)) {
+      const auto dx = frame.gradient(0);
+      // Where tap k read input i for: output reader[k plane + i], or -1.
+      std::vector<std::int64_t> reader(static_cast<std::size_t>(taps * plane), -1);
+      for (std::int64_t k = 0; k < taps; ++k)
+        for (std::int64_t o = 0; o < columns; ++o)
+          if (const std::int64_t i = table[static_cast<std::size_t>(k * columns + o)]; i >= 0)
+            reader[static_cast<std::size_t>(k * plane + i)] = o;
+      parallel_for(batch * group, [&](std::int64_t piece) {
+        const std::int64_t n = piece / group, g = piece % group;
+        std::vector<Exact> turned(static_cast<std::size_t>(w[1] * rows * taps));
+        std::vector<Exact> unfolded(static_cast<std::size_t>(rows * taps * plane));
+        for (std::int64_t m = 0; m < rows; ++m) {
+          const Exact* kernels = weights.data() + (g * rows + m) * depth;
+          for (std::int64_t c = 0; c < w[1]; ++c)
+            std::copy_n(kernels + c * taps, taps, turned.data() + (c * rows + m) * taps);
+          const Exact* source = dy.data() + (n * w[0] + g * rows + m) * columns;
+          for (std::int64_t i = 0; i < taps * plane; ++i)
+            if (const std::int64_t o = reader[static_cast<std::size_t>(i)]; o >= 0)
+              unfolded[static_cast<std::size_t>(m * taps * plane + i)] = source[o];
+        }
+        products({w[1], plane, rows * taps}, turned.data(), unfolded.data(), static_cast<const Exact*>(nullptr),
+                 dx.data() + (n * channels + g * w[1]) * plane);
+      });
+    }
+    if (frame.wants(1)) {
+      const auto dw = frame.gradient(1);
+      for (std::int64_t g = 0; g < group; ++g) {
+        std::vector<Exact> cotangents(static_cast<std::size_t>(rows * batch * columns));
+        std::vector<Exact> unfolded(static_cast<std::size_t>(batch * columns * depth));
+        for (std::int64_t n = 0; n < batch; ++n) {
+          for (std::int64_t m = 0; m < rows; ++m)
+            std::copy_n(dy.data() + (n * w[0] + g * rows + m) * columns, columns,
+                        cotangents.data() + (m * batch + n) * columns);
+          for (std::int64_t c = 0; c < w[1]; ++c)
+            for (std::int64_t k = 0; k < taps; ++k)
+              for (std::int64_t o = 0; o < columns; ++o)
+                if (const std::int64_t i = table[static_cast<std::size_t>(k * columns + o)]; i >= 0)
+                  unfolded[static_cast<std::size_t>((n * columns + o) * depth + c * taps + k)] =
+                      x[static_cast<std::size_t>((n * channels + g * w[1] + c) * plane + i)];
+        }
+        products({rows, depth, batch * columns}, cotangents.data(), unfolded.data(),
+                 static_cast<const Exact*>(nullptr), dw.data() + g * rows * depth);
+      }
+    }
+    if (call.has(2) && frame.wants(2)) {
+      const auto db = frame.gradient(2);
+      for (std::int64_t m = 0; m < w[0]; ++m) {
+        Sum<T> sum;
+        for (std::int64_t n = 0; n < batch; ++n)
+          for (std::int64_t o = 0; o < columns; ++o)
+            sum.add(T(dy[static_cast<std::size_t>((n * w[0] + m) * columns + o)]));
+        db[static_cast<std::size_t>(m)] = sum.result();
+      }
+    }
+  }
+
+  static Reduction gradient_reduction(const GradientCall& gradient, int which, std::int64_t index) {
+    const Call& call = gradient.forward();
+    const Window win = *window(call);
+    const Shape& w = call.shape(1);
+    const Tensor &x = *call.tensor(0), &weights = *call.tensor(1), &dy = *gradient.cotangent(0);
+    const std::int64_t batch = call.shape(0)[0], channels = call.shape(0)[1], rows = w[0] / call.integer("group", 1);
+    const std::int64_t taps = win.kernel_size(), columns = win.output_size(), plane = element_count(win.input);
+    Reduction r;
+    if (which == 0) {
+      const std::int64_t i = index % plane, c = index / plane % channels, n = index / plane / channels;
+      const std::int64_t first = c / w[1] * rows;
+      r.extents = {rows};
+      r.extents.insert(r.extents.end(), win.kernel.begin(), win.kernel.end());
+      const std::vector<std::int64_t> table = tap_table(win);
+      for (std::int64_t m = first; m < first + rows; ++m)
+        for (std::int64_t k = 0; k < taps; ++k) {
+          const auto begin = table.begin() + k * columns;
+          const std::int64_t o = std::find(begin, begin + columns, i) - begin;
+          r.a.push_back(o == columns ? 0 : dy.at((n * w[0] + m) * columns + o));
+          r.b.push_back(weights.at((m * w[1] + c % w[1]) * taps + k));
+        }
+      return r;
+    }
+    r.extents = {batch};
+    r.extents.insert(r.extents.end(), win.output.begin(), win.output.end());
+    const std::int64_t m = which == 1 ? index / (w[1] * taps) : index;
+    const std::int64_t c = m / rows * w[1] + index / taps % w[1];
+    for (std::int64_t n = 0; n < batch; ++n)
+      for (std::int64_t o = 0; o < columns; ++o) {
+        r.a.push_back(dy.at((n * w[0] + m) * columns + o));
+        if (which == 2) continue;
+        const std::int64_t i = tap_at(win, o, index % taps).input;
+        r.b.push_back(i < 0 ? 0 : x.at((n * channels + c) * plane + i));
+      }
+    return r;
   }
 
   static Reduction reduction(const Call& call, int, std::int64_t index) {

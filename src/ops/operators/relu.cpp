@@ -21,6 +21,20 @@ convention. Minus zero may come out as either zero.)";
     map_elements(frame, [](auto x) { return x < 0 ? T(0) : T(x); });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY where X > 0, else 0. At X = 0 any slope of [0, 1] is a subgradient: 0 is taken, 1 is a convention. Where X "
+      "is NaN the cotangent passes; 0 is a convention.";
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    map_slopes(frame, [](const auto& x, const T& dy) { return x <= 0 ? T(0) : dy; });
+  }
+
+  static std::vector<Convention> gradient_conventions(const GradientCall& call) {
+    return {other_slopes(call, "slope 1 at the kink", [](double x, double dy) { return x < 0 ? 0 : dy; }),
+            other_slopes(call, "slope 0 at NaN", [](double x, double dy) { return x > 0 ? dy : 0; })};
+  }
+
   static std::vector<Convention> conventions(const Call& call) {
     if (!is_float(call.dtype(0))) return {};
     std::vector<double> values = call.tensor(0)->to_doubles();

@@ -29,6 +29,18 @@ relative accuracy of the tail: 1.49e-7 for 2.76e-8 at -17.4 in onnxruntime, an `
     });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY Y (1 - Y) with Y as a forward pass rounds it: 1 - Y keeps few digits where Y is near 1, and frameworks "
+      "that store Y have no more. Below -88 (f32) a Y that vanished makes the gradient vanish.";
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    map_slopes(frame, [](const auto& x, const T& dy) {
+      const T y = T(1) / (T(1) + exp(-T(x)));
+      return dy * (y * (T(1) - y));
+    });
+  }
+
   static Sample sample(SampleContext& c) { return sample_unary(c, kName); }
 
   static std::vector<Sample> refused() {

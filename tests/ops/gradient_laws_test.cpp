@@ -1,0 +1,163 @@
+// The law of gradients over the whole table, without a step size: for a direction v in the inputs and cotangents w of
+// the outputs,
+//
+//   sum w . (J v) = sum (transpose(J) w) . v
+//
+// where J v comes from the operator's own formula over dual numbers, and transpose(J) w from its gradient. And of second
+// derivatives: the Jacobian of an input's gradient is symmetric.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "judge/attack.h"
+#include "ops/evaluate.h"
+#include "ops/gradient.h"
+
+namespace opdiff {
+namespace {
+
+constexpr int kCases = 1000;
+
+std::vector<Quad> quads(const Tensor& tensor) {
+  std::vector<Quad> values(static_cast<std::size_t>(tensor.size()));
+  for (std::int64_t i = 0; i < tensor.size(); ++i) values[static_cast<std::size_t>(i)] = tensor.at(i);
+  return values;
+}
+
+// A sum of products beside what rounding may have done to it.
+struct Total {
+  Quad value = 0;
+  double magnitude = 0;
+  void add(Quad a, Quad b) {
+    value += a * b;
+    magnitude += static_cast<double>(math::abs(a * b));
+  }
+};
+
+class Gradients : public testing::TestWithParam<const MetaOperator*> {
+ protected:
+  const MetaOperator& gradient() const { return *GetParam(); }
+  const MetaOperator& op() const { return *find_operator("", gradient().name); }
+  DType widest() const { return gradient().types & type_bit(DType::f64) ? DType::f64 : DType::f32; }
+};
+
+// Random directions in the inputs that have a gradient; none in elements at a kink, where the gradient's conventions
+// differ from its definition.
+std::vector<std::vector<Quad>> directions(const MetaOperator& gradient, const Call& call, Rng& rng) {
+  const GradientCall seen(call);
+  std::vector<std::vector<Quad>> result(static_cast<std::size_t>(seen.input_count()));
+  for (int k = 0; k < seen.input_count(); ++k)
+    if (call.wants(static_cast<std::size_t>(k)))
+      for (std::int64_t i = 0; i < element_count(seen.forward().shape(k)); ++i)
+        result[static_cast<std::size_t>(k)].push_back(rng.normal());
+  if (!gradient.conventions) return result;
+  const std::vector<Tensor> right = values(gradient, call);
+  for (const Convention& other : gradient.conventions(call))
+    for (std::size_t k = 0; k < std::min(result.size(), other.outputs.size()); ++k)
+      for (std::size_t i = 0; i < result[k].size(); ++i)
+        if (other.outputs[k].at(static_cast<std::int64_t>(i)) != right[k].at(static_cast<std::int64_t>(i)))
+          result[k][i] = 0;
+  return result;
+}
+
+std::vector<std::vector<Dual>> along(void (*kernel)(Frame<Dual>&), const Call& call,
+                                     const std::vector<std::vector<Quad>>& direction) {
+  Frame<Dual> frame(call, 0);
+  for (std::size_t k = 0; k < direction.size(); ++k) {
+    if (direction[k].empty()) continue;
+    const std::vector<Quad> x = quads(*call.tensor(static_cast<int>(k)));
+    std::vector<Dual> input(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) input[i] = {x[i], direction[k][i]};
+    frame.set_input(static_cast<int>(k), std::move(input));
+  }
+  kernel(frame);
+  return std::move(frame.outputs());
+}
+
+TEST_P(Gradients, DotProductIdentity) {
+  if (!op().kernels.dual && !op().movement) GTEST_SKIP() << "not a formula";
+  int checked = 0;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    const Sample sample = make_sample(gradient(), widest(), 3, index);
+    const std::vector<const Tensor*> inputs = sample.pointers();
+    const Call call(sample.node, sample.opset, inputs);
+    const auto types = infer_call(gradient(), call);
+    ASSERT_TRUE(types.has_value()) << types.error().message;
+    const GradientCall seen(call);
+    Rng rng(3, "direction", index);
+    const auto direction = directions(gradient(), call, rng);
+
+    Total left;
+    if (op().kernels.dual) {
+      const auto outputs = along(op().kernels.dual, seen.forward(), direction);
+      for (int j = 0; j < seen.cotangent_count(); ++j)
+        if (seen.has_cotangent(j))
+          for (std::size_t i = 0; i < outputs[static_cast<std::size_t>(j)].size(); ++i)
+            left.add(seen.cotangent(j)->at(static_cast<std::int64_t>(i)), outputs[static_cast<std::size_t>(j)][i].d);
+    } else {
+      const Movement movement = op().movement(seen.forward());
+      for (std::int64_t i = 0; i < element_count(movement.shape); ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const std::int64_t from = movement.source.empty() ? i : movement.source[at];
+        const auto k = movement.which.empty() ? std::size_t{0} : static_cast<std::size_t>(movement.which[at]);
+        if (from >= 0 && !direction[k].empty())
+          left.add(seen.cotangent(0)->at(i), direction[k][static_cast<std::size_t>(from)]);
+      }
+    }
+
+    Frame<Quad> frame(call, 0);
+    gradient().kernels.quad(frame);
+    const auto bounds = enclose(gradient(), call, inner_f32(widest()), 0);
+    Total right;
+    double own = 0;  // what the oracle's own rounding may have done to the gradient
+    for (std::size_t k = 0; k < direction.size(); ++k)
+      for (std::size_t i = 0; i < direction[k].size(); ++i) {
+        right.add(frame.outputs()[k][i], direction[k][i]);
+        own += bounds[k].rho[i] * std::fabs(static_cast<double>(direction[k][i]));
+      }
+    if (!math::is_finite(left.value) || !math::is_finite(right.value) || !std::isfinite(own)) continue;
+    if (!std::isfinite(left.magnitude) || !std::isfinite(right.magnitude)) continue;
+    ++checked;
+    // Both sides round in binary128 about as often: 2^10 for how much longer the other formula may be. A wrong formula
+    // is off by its first digits.
+    const double allowed = 0x1p10 * (own + 0x1p-113 * (left.magnitude + right.magnitude));
+    ASSERT_LE(static_cast<double>(math::abs(left.value - right.value)), allowed)
+        << display_name(gradient()) << " case " << index << " (" << sample.note << ", opset " << sample.opset
+        << "): J v gives " << static_cast<double>(left.value) << ", transpose(J) w gives "
+        << static_cast<double>(right.value);
+  }
+  EXPECT_GT(checked, kCases / 2);
+}
+
+TEST_P(Gradients, SecondDerivativesAreSymmetric) {
+  if (!gradient().kernels.dual) GTEST_SKIP() << "not a formula";
+  int checked = 0;
+  for (std::uint64_t index = 0; index < kCases; ++index) {
+    const Sample sample = make_sample(gradient(), widest(), 4, index);
+    const std::vector<const Tensor*> inputs = sample.pointers();
+    const Call call(sample.node, sample.opset, inputs);
+    ASSERT_TRUE(infer_call(gradient(), call).has_value());
+    Rng rng(4, "direction", index);
+    const auto first = directions(gradient(), call, rng), second = directions(gradient(), call, rng);
+    const auto a = along(gradient().kernels.dual, call, first), b = along(gradient().kernels.dual, call, second);
+    Total left, right;
+    for (std::size_t k = 0; k < first.size(); ++k)
+      for (std::size_t i = 0; i < first[k].size(); ++i) {
+        left.add(a[k][i].d, second[k][i]);
+        right.add(b[k][i].d, first[k][i]);
+      }
+    if (!math::is_finite(left.value) || !math::is_finite(right.value)) continue;
+    if (!std::isfinite(left.magnitude) || !std::isfinite(right.magnitude)) continue;
+    ++checked;
+    // Cancellation inside a second derivative has no bound here; binary128 has 60 digits more than a wrong one needs.
+    ASSERT_LE(static_cast<double>(math::abs(left.value - right.value)), 0x1p-53 * (left.magnitude + right.magnitude))
+        << display_name(gradient()) << " case " << index << " (" << sample.note << ")";
+  }
+  EXPECT_GT(checked, kCases / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Operators, Gradients, testing::ValuesIn(all_gradients().begin(), all_gradients().end()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace opdiff
