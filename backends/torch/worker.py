@@ -1,4 +1,5 @@
 """The torch worker: maps each node to a native call (bindings.py), eagerly or as one compiled function."""
+import itertools
 import os
 import time
 
@@ -8,6 +9,7 @@ from bindings import BINDINGS, STATIC_INPUTS, TORCH, Call, to_torch
 from opdiff_worker import Backend, Result, Tensor, Unsupported, check_options, instruction_set, serve
 
 NAMES = {kind: name for name, kind in TORCH.items()}
+GRADIENT_DOMAIN = "opdiff.gradient"
 OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium")}
 
 
@@ -53,6 +55,54 @@ class Step:
         for name, result in zip(self.outputs, results):
             if name:
                 values[name] = result
+
+
+class GradientStep(Step):
+    """A gradient node: the operator's own binding, differentiated by torch's autograd. Its inputs are the operator's,
+    then one cotangent for each of its outputs; its outputs are the gradients of the operator's inputs."""
+
+    def __init__(self, node, opset, constants):
+        attributes = dict(node.attributes)
+        count = attributes.pop("cotangents", 1)
+        self.cotangents = node.inputs[len(node.inputs) - count:]
+        forward = Forward(node, attributes, node.inputs[:len(node.inputs) - count], count)
+        super().__init__(forward, opset, constants)
+        self.outputs = node.outputs
+
+    def arguments(self, values):
+        """What the operator is called with, every tensor a leaf of its own, and {gradient's name: leaf}."""
+        arguments, wanted = [], {}
+        for (name, number), gradient in itertools.zip_longest(self.inputs, self.outputs[:len(self.inputs)]):
+            if name is not None:
+                number = values[name].detach()
+                if gradient:
+                    wanted[gradient] = number.requires_grad_(True)
+            arguments.append(number)
+        return arguments, wanted
+
+    def __call__(self, values):
+        with torch.enable_grad():
+            arguments, wanted = self.arguments(values)
+            results = self.function(self.call, *arguments)
+            results = results if isinstance(results, tuple) else (results,)
+            given = [(y, values[name]) for y, name in zip(results, self.cotangents) if name]
+            gradients = torch.autograd.grad([y for y, _ in given], list(wanted.values()), [dy for _, dy in given],
+                                            allow_unused=True)
+        for (name, leaf), gradient in zip(wanted.items(), gradients):
+            values[name] = torch.zeros_like(leaf) if gradient is None else gradient
+
+
+class Forward:
+    """The operator's node inside a gradient node."""
+
+    def __init__(self, node, attributes, inputs, outputs):
+        self.id, self.op, self.domain = node.id, node.op, ""
+        self.attributes, self.inputs = attributes, inputs
+        self.outputs = [f"y{i}" for i in range(outputs)]
+
+
+def make_step(node, opset, constants):
+    return (GradientStep if node.domain == GRADIENT_DOMAIN else Step)(node, opset, constants)
 
 
 class Network(torch.nn.Module):
@@ -102,7 +152,7 @@ class Torch(Backend):
         capability = torch.backends.cpu.get_cpu_capability()
         return {"name": "torch", "version": torch.__version__.split("+")[0], "build": f"{torch.__version__}: {build}",
                 "isa": f"{capability} of {instruction_set()}", "operators": sorted(BINDINGS), "dtypes": list(TORCH),
-                "importing": False}
+                "importing": False, "gradient": True}
 
     def prepare(self, graph, model, isolated, profile):
         state = State()
@@ -113,7 +163,7 @@ class Torch(Backend):
         constants = dict(state.weights)
         for node in graph.nodes:
             try:
-                step = Step(node, graph.opset, constants)
+                step = make_step(node, graph.opset, constants)
                 if node.op == "Constant":
                     constants[node.outputs[0]] = step.function(step.call)
                 state.steps.append(step)
@@ -154,7 +204,7 @@ class Torch(Backend):
 
     def _run_eagerly(self, state, values, failures):
         values.update(state.weights)
-        with torch.inference_mode():
+        with torch.no_grad():
             for step in state.steps:
                 start = time.perf_counter()
                 try:

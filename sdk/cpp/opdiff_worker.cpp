@@ -63,7 +63,7 @@ class Worker {
     if (verb == "bye") return {};
     if (!greeted_) throw std::invalid_argument("'" + verb + "' before 'hello'; send 'hello' first");
     if (verb == "prepare") return prepare(frame);
-    if (verb == "run") return run(frame);
+    if (verb == "run" || verb == "gradient" || verb == "step") return run(frame);
     if (verb == "release") {
       prepared_.erase(frame.json.at("handle").get<std::int64_t>());
       return {};

@@ -80,8 +80,22 @@ class Node:
         self.attributes = {name: _attribute(value, tensor) for name, value in data.get("attributes", {}).items()}
 
 
+class Training:
+    """Of a training graph, for frameworks with autodiff of their own: `cotangents` (tensor -> the tensor that holds its
+    cotangent), `gradients` (tensor -> the tensor that its gradient becomes), `backward` (ids of the nodes that autodiff
+    replaces; all others are run as they are)."""
+
+    def __init__(self, data):
+        self.cotangents = data["cotangents"]
+        self.gradients = data["gradients"]
+        self.backward = set(data["backward"])
+
+
 class Graph:
-    """name, opset, opsets, inputs and outputs ({"name", "dtype", "shape"}), initialisers (name -> Tensor), nodes."""
+    """name, opset, opsets, inputs and outputs ({"name", "dtype", "shape"}), initialisers (name -> Tensor), nodes, and
+    `training` (a Training, or None)."""
+
+    training = None
 
     def __init__(self, data, tensor):
         self.name = data.get("name", "")
@@ -289,10 +303,11 @@ class _Loop:
         if verb == "prepare":
             graph = Graph(request["graph"], arena.tensor)
             model = arena.bytes(request["model"]) if request.get("model") else None
+            graph.training = Training(request["training"]) if request.get("training") else None
             state = self.backend.prepare(graph, model, request.get("isolated", False), request.get("profile", False))
             self.states[request["handle"]] = (state, request.get("profile", False))
             return {}, ()
-        if verb == "run":
+        if verb in ("run", "gradient", "step"):
             return self._run(request, arena)
         if verb == "release":
             state = self.states.pop(request["handle"], None)

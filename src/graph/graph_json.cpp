@@ -312,4 +312,8 @@ json graph_to_json(const Graph& graph, ArenaBuilder& arena) {
 
 Expected<Graph> graph_from_json(const json& object, Arena arena) { return graph_at_depth(object, arena, 0); }
 
+nlohmann::json training_to_json(const Training& training) {
+  return {{"cotangents", training.cotangents}, {"gradients", training.gradients}, {"backward", training.backward}};
+}
+
 }  // namespace opdiff

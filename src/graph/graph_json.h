@@ -9,6 +9,7 @@
 
 #include "graph/arena.h"
 #include "graph/graph.h"
+#include "graph/training.h"
 
 namespace opdiff {
 
@@ -24,6 +25,9 @@ Expected<TensorMap> tensors_from_json(const nlohmann::json& list, std::span<cons
 
 nlohmann::json graph_to_json(const Graph& graph, ArenaBuilder& arena);
 Expected<Graph> graph_from_json(const nlohmann::json& object, std::span<const std::byte> arena);
+
+// {"cotangents": {TENSOR: COTANGENT}, "gradients": {TENSOR: GRADIENT}, "backward": [node ids]}.
+nlohmann::json training_to_json(const Training& training);
 
 // Numbers of the wire: non-finite ones are the strings "nan", "inf", "-inf".
 nlohmann::json number_to_json(double value);

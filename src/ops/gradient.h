@@ -226,11 +226,14 @@ MetaOperator describe_gradient() {
     op.unspecified = [](const Call& call, int k) { return Op::gradient_unspecified(GradientCall(call), k); };
 
   op.sample = [](SampleContext& context) {
-    Sample sample = Op::sample(context);
-    const auto inputs = sample.pointers();
-    const auto outputs = Op::infer(Call(sample.node, sample.opset, inputs));
-    OPDIFF_CHECK(outputs.has_value());
-    return gradient_detail::add_cotangents(context, std::move(sample), *outputs, differentiable);
+    for (;;) {
+      Sample sample = Op::sample(context);
+      const auto inputs = sample.pointers();
+      const auto outputs = Op::infer(Call(sample.node, sample.opset, inputs));
+      OPDIFF_CHECK(outputs.has_value());
+      if (is_float((*outputs)[0].dtype))  // a Cast to integers has no gradient
+        return gradient_detail::add_cotangents(context, std::move(sample), *outputs, differentiable);
+    }
   };
   op.refused = [] {
     const MetaOperator self = describe_gradient<Op>();

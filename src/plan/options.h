@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/tensor.h"
+#include "graph/training.h"
 
 namespace opdiff {
 
@@ -26,6 +27,8 @@ struct CompareOptions {
   std::optional<double> rtol, atol;
   int localise = 20;             // culprits of one backend that are localised in full (locate/localise.h)
   std::optional<Tensor> labels;  // of a classifier's rows, for its accuracy
+  // The graph is a training graph, and frameworks run the whole of it by their own autodiff where they have one.
+  std::optional<Training> training;
   std::function<void(const Progress&)> progress;
   const std::atomic<bool>* interrupted = nullptr;
 

@@ -165,7 +165,7 @@ double largest_difference(const Tensor& a, const Tensor& b) {
 WholeRun run_whole(Backend& backend, const Graph& graph, const TensorMap& inputs, const CompareOptions& options) {
   WholeRun result;
   int handle = 0;
-  result.outcome = backend.prepare(graph, {}, &handle);
+  result.outcome = backend.prepare(graph, {.training = options.training ? &*options.training : nullptr}, &handle);
   if (!result.outcome.ok()) return result;
   result.outcome = backend.run(handle, inputs);
   if (result.outcome.ok()) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/training.h"
 
 namespace opdiff {
 
@@ -53,6 +54,9 @@ struct BackendInfo {
 struct PrepareOptions {
   bool isolated = false;  // the nodes share no edge and must not influence each other
   bool profile = false;   // time each node
+  // Of a whole training graph: what the framework's own autodiff may do instead of the graph's backward nodes. Must
+  // outlive the call only.
+  const Training* training = nullptr;
 };
 
 class Backend {

@@ -44,7 +44,10 @@ class FaultyBackend : public Backend {
         }
       }
     }
-    Outcome outcome = base_->prepare(edited, options, handle);
+    // A fault in a node is only seen where that node is run, not where autodiff replaces it.
+    PrepareOptions as_written = options;
+    if (fault_.kind->edit != nullptr && !found.empty()) as_written.training = nullptr;
+    Outcome outcome = base_->prepare(edited, as_written, handle);
     if (outcome.ok()) {
       auto& prepared = prepared_[*handle];
       prepared.present = !found.empty();

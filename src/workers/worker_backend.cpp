@@ -122,12 +122,14 @@ Outcome WorkerBackend::prepare(const Graph& graph, const PrepareOptions& options
     const std::size_t bytes = model.size();
     request["model"] = {{"offset", arena.add(std::move(model))}, {"bytes", bytes}};
   }
+  if (options.training) request["training"] = training_to_json(*options.training);
   nlohmann::json reply;
   FileDescriptor reply_arena;
   outcome = call(std::move(request), &arena, limits_.prepare_seconds, &reply, &reply_arena);
   if (!outcome.ok()) return outcome;
   Prepared prepared;
   prepared.isolated = options.isolated;
+  if (options.training) prepared.verb = options.training->updates ? "step" : "gradient";
   for (const auto& output : graph.outputs) prepared.outputs.push_back(output.name);
   *handle = next_handle_++;
   handles_[*handle] = std::move(prepared);
@@ -144,7 +146,7 @@ Outcome WorkerBackend::run(int handle, const TensorMap& inputs, int repeat) {
     return Outcome::failure(OutcomeKind::crash, "its worker is gone: " + found->second.death);
   }
   ArenaBuilder arena;
-  nlohmann::json request = {{"verb", "run"}, {"handle", handle}, {"repeat", repeat}};
+  nlohmann::json request = {{"verb", found->second.verb}, {"handle", handle}, {"repeat", repeat}};
   request["inputs"] = tensors_to_json(inputs, arena);
   nlohmann::json reply;
   FileDescriptor reply_arena;

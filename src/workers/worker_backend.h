@@ -49,6 +49,7 @@ class WorkerBackend : public Backend {
   struct Prepared {
     std::vector<std::string> outputs;
     bool isolated = false;
+    const char* verb = "run";
     std::string death;  // why the worker that held it is gone; empty while it lives
   };
 

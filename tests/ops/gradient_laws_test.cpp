@@ -55,7 +55,9 @@ std::vector<std::vector<Quad>> directions(const MetaOperator& gradient, const Ca
   for (const Convention& other : gradient.conventions(call))
     for (std::size_t k = 0; k < std::min(result.size(), other.outputs.size()); ++k)
       for (std::size_t i = 0; i < result[k].size(); ++i)
-        if (other.outputs[k].at(static_cast<std::int64_t>(i)) != right[k].at(static_cast<std::int64_t>(i)))
+        if (const double a = other.outputs[k].at(static_cast<std::int64_t>(i)),
+            b = right[k].at(static_cast<std::int64_t>(i));
+            !(std::fabs(a - b) <= 0x1p-40 * std::fabs(b)))  // more than another rounding
           result[k][i] = 0;
   return result;
 }

@@ -64,6 +64,33 @@ clipped windows, in which end padding they read when it is asymmetric, and in di
     });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX[n, c, i] = sum over the windows o that hold i of dY[n, c, o] / count(o).";
+
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"divided by the count", "times the reciprocal of the count"};
+  }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const Call& call = frame.call();
+    const Window window = *pool_window(call);
+    const std::int64_t plane = element_count(window.input), outputs = window.output_size();
+    const auto dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    parallel_for(call.shape(0)[0] * call.shape(0)[1], [&](std::int64_t p) {
+      std::vector<Sum<T>> sums(static_cast<std::size_t>(plane));
+      for (std::int64_t o = 0; o < outputs; ++o) {
+        const Patch patch = patch_at(window, o);
+        const T count(static_cast<double>(divisor(call, patch))), cotangent(dy[static_cast<std::size_t>(p * outputs + o)]);
+        const T term = frame.formula() == 0 ? cotangent / count : cotangent * (T(1) / count);
+        patch.visit([&](std::int64_t i) { sums[static_cast<std::size_t>(i)].add(term); });
+      }
+      for (std::int64_t i = 0; i < plane; ++i)
+        dx[static_cast<std::size_t>(p * plane + i)] = sums[static_cast<std::size_t>(i)].result();
+    });
+  }
+
   static Reduction reduction(const Call& call, int, std::int64_t index) {
     const Window window = *pool_window(call);
     const std::int64_t plane = element_count(window.input), out = index % window.output_size();

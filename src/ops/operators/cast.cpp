@@ -45,6 +45,15 @@ only.)";
     return dtype_from_onnx_code(static_cast<int>(call.integer("to", 0))).value_or(call.dtype(0));
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX is dY in the type of X, rounded once. Integer and bool results have no gradient.";
+
+  static std::vector<Tensor> gradient_exact(const GradientCall& call) {
+    const Tensor& dy = *call.cotangent(0);
+    const DType to = call.forward().dtype(0);
+    return {to == dy.dtype() ? dy : Tensor::from_doubles(to, dy.shape(), dy.to_doubles())};
+  }
+
   static std::vector<Tensor> exact(const Call& call) {
     const Tensor& x = *call.tensor(0);
     const DType to = output_dtype(call, 0);

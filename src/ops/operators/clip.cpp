@@ -63,15 +63,43 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
     }
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY where min <= X <= max, else 0. At a bound 0 is a convention (any slope of [0, 1] is a subgradient); so is "
+      "a NaN that passes the cotangent, and an absent bound that lets infinities pass.";
+
+  static std::vector<int> differentiable() { return {0}; }
+
+  static Bounds bounds_of(const Call& call, const Bounds& absent) {
+    const auto bound = [&](const char* name, int k, double otherwise) {
+      if (call.has(k)) return call.tensor(k)->at(0);
+      return call.has_attribute(name) ? call.real(name, 0) : otherwise;
+    };
+    return {bound("min", 1, absent.low), bound("max", 2, absent.high)};
+  }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const Bounds b = bounds_of(frame.call(), absent_bounds(frame.call()));
+    map_slopes(frame, [&](const auto& x, const T& dy) {
+      return x >= b.low && x <= b.high ? dy : T(0);
+    });
+  }
+
+  static std::vector<Convention> gradient_conventions(const GradientCall& gradient) {
+    const Call& call = gradient.forward();
+    const Bounds open = bounds_of(call, {-HUGE_VAL, HUGE_VAL});
+    const Format& format = format_of(call.dtype(0));
+    const Bounds stored{round_to(open.low, format), round_to(open.high, format)};  // attributes are f32
+    return {other_slopes(gradient, "slope 0 at a bound",
+                         [&](double x, double dy) { return x > stored.low && x < stored.high ? dy : 0; }),
+            other_slopes(gradient, "slope 1 at a bound, at NaN and beyond an absent bound", [&](double x, double dy) {
+              return x < stored.low || x > stored.high ? 0 : dy;
+            })};
+  }
+
   static std::vector<Convention> conventions(const Call& call) {
     if (!is_float(call.dtype(0))) return {};
-    const Bounds finite = absent_bounds(call);
-    const auto bound = [&](const char* name, int k, double absent) {
-      if (call.has(k)) return call.tensor(k)->at(0);
-      return call.has_attribute(name) ? call.real(name, 0) : absent;
-    };
-    const Bounds b{bound("min", 1, finite.low), bound("max", 2, finite.high)};
-    const Bounds open{bound("min", 1, -HUGE_VAL), bound("max", 2, HUGE_VAL)};
+    const Bounds b = bounds_of(call, absent_bounds(call)), open = bounds_of(call, {-HUGE_VAL, HUGE_VAL});
     const auto outputs = [&](const Bounds& bounds, double for_nan) {
       const double low = std::isnan(bounds.low) ? -HUGE_VAL : bounds.low;
       const double high = std::isnan(bounds.high) ? HUGE_VAL : bounds.high;

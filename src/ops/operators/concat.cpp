@@ -60,6 +60,8 @@ One or more inputs of one type, with equal dimensions but along `axis`; a dimens
     return m;
   }
 
+  static std::vector<int> differentiable() { return {}; }  // every input
+
   static Sample sample(SampleContext& c) {
     Rng& rng = c.rng();
     const Shape shape = c.shape(1, 5, 6);

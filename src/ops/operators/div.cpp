@@ -44,6 +44,21 @@ opset 14. Frameworks that multiply by a rounded reciprocal are off by up to 1.5 
     return open;
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dA = dY / B, dB = -dY A / B^2, summed where an operand was broadcast. The square is divided by at once or in two "
+      "steps: each overflows where the other does not.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"divided by B twice", "divided by B B"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    map_pair_slopes(
+        frame, [](const T&, const T& b, const T& dy) { return dy / b; },
+        [&](const T& a, const T& b, const T& dy) {
+          return frame.formula() == 0 ? -dy * ((a / b) / b) : -dy * a / (b * b);
+        });
+  }
+
   static Sample sample(SampleContext& c) {
     Sample s = sample_binary(c, kName);
     if (!is_integer(c.dtype())) return s;

@@ -31,6 +31,27 @@ the specification's text reads, lose it: they are coarser by about u alpha every
     map_elements(frame, [&](auto x) { return x < 0 ? alpha * expm1(T(x)) : T(x); });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY where X > 0, else dY alpha exp(X). At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, "
+      "1 is a convention. Frameworks that work from a stored Y compute Y + alpha, which cancels for very negative X.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"alpha exp(X)", "Y + alpha"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const T alpha = frame.parameter(frame.call().real("alpha", 1));
+    map_slopes(frame, [&](const auto& x, const T& dy) {
+      if (x > 0) return dy;
+      return dy * (frame.formula() == 0 ? alpha * exp(T(x)) : alpha * expm1(T(x)) + alpha);
+    });
+  }
+
+  static std::vector<Convention> gradient_conventions(const GradientCall& call) {
+    const double alpha = call.forward().real("alpha", 1);
+    return {other_slopes(call, "slope 1 at the kink",
+                         [&](double x, double dy) { return x >= 0 ? dy : dy * alpha * std::exp(x); })};
+  }
+
   static Sample sample(SampleContext& c) {
     Sample s = sample_unary(c, kName);
     if (c.rng().chance(0.6)) s.node.attributes["alpha"] = static_cast<float>(c.rng().uniform(0.1, 3));

@@ -169,6 +169,104 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
         y[static_cast<std::size_t>(i * l.n + j)] = result[static_cast<std::size_t>(j * l.m + i)];
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dA' = alpha dY transpose(B'), dB' = alpha transpose(A') dY, dC = beta dY summed where C was broadcast; alpha and "
+      "beta multiply the sums or their terms.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"sums scaled", "terms scaled"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    using Exact = typename GradientFrame<T>::Exact;
+    const Call& call = frame.call();
+    const Layout l = *layout_of(call);
+    const auto a = frame.input(0), b = frame.input(1), dy = frame.cotangent();
+    const bool trans_a = call.integer("transA", 0) != 0, trans_b = call.integer("transB", 0) != 0;
+    const bool scales = call.real("alpha", 1) != 1, scales_c = call.real("beta", 1) != 1;
+    const T alpha = factor<T>(call, "alpha", 0), beta = factor<T>(call, "beta", 1);
+    const auto multiply = [&](const ProductShape& shape, const std::vector<Exact>& left, const std::vector<Exact>& right,
+                              std::span<T> out) {
+      if (!scales || frame.formula() == 0) {
+        batched_products(
+            1, shape, [&](std::int64_t) { return std::pair<const Exact*, const Exact*>(left.data(), right.data()); },
+            static_cast<const Exact*>(nullptr), out.data());
+        if (scales)
+          for (T& value : out) value = alpha * value;
+        return;
+      }
+      parallel_for(shape.m, [&](std::int64_t i) {
+        for (std::int64_t j = 0; j < shape.n; ++j) {
+          Sum<T> sum;
+          for (std::int64_t k = 0; k < shape.k; ++k)
+            sum.add(alpha * (T(left[static_cast<std::size_t>(i * shape.k + k)]) *
+                             T(right[static_cast<std::size_t>(k * shape.n + j)])));
+          out[static_cast<std::size_t>(i * shape.n + j)] = sum.result();
+        }
+      });
+    };
+    const auto as_is = [](std::span<const Exact> x) { return std::vector<Exact>(x.begin(), x.end()); };
+    if (frame.wants(0)) {
+      if (trans_a)  // transpose(dA') = B' transpose(dY)
+        multiply({l.k, l.m, l.n}, trans_b ? transposed(b.data(), l.n, l.k) : as_is(b), transposed(dy.data(), l.m, l.n),
+                 frame.gradient(0));
+      else
+        multiply({l.m, l.k, l.n}, as_is(dy), trans_b ? as_is(b) : transposed(b.data(), l.k, l.n), frame.gradient(0));
+    }
+    if (frame.wants(1)) {
+      if (trans_b)  // transpose(dB') = transpose(dY) A'
+        multiply({l.n, l.k, l.m}, transposed(dy.data(), l.m, l.n), trans_a ? transposed(a.data(), l.k, l.m) : as_is(a),
+                 frame.gradient(1));
+      else
+        multiply({l.k, l.n, l.m}, trans_a ? as_is(a) : transposed(a.data(), l.m, l.k), as_is(dy), frame.gradient(1));
+    }
+    if (!frame.wants(2)) return;
+    const auto dc = frame.gradient(2);
+    std::vector<Sum<T>> sums(dc.size());
+    const bool broadcast = static_cast<std::int64_t>(dc.size()) != l.m * l.n;
+    for (std::int64_t i = 0; i < l.m; ++i)
+      for (std::int64_t j = 0; j < l.n; ++j) {
+        const T term(dy[static_cast<std::size_t>(i * l.n + j)]);
+        const auto at = static_cast<std::size_t>(i * l.c_strides[0] + j * l.c_strides[1]);
+        if (!broadcast)
+          dc[at] = scales_c ? beta * term : term;
+        else
+          sums[at].add(scales_c && frame.formula() == 1 ? beta * term : term);
+      }
+    for (std::size_t i = 0; broadcast && i < dc.size(); ++i)
+      dc[i] = scales_c && frame.formula() == 0 ? beta * sums[i].result() : sums[i].result();
+  }
+
+  static Reduction gradient_reduction(const GradientCall& gradient, int which, std::int64_t index) {
+    const Call& call = gradient.forward();
+    const Layout l = *layout_of(call);
+    const Tensor& dy = *gradient.cotangent(0);
+    Reduction r;
+    if (which == 2) {
+      for (std::int64_t i = 0; i < l.m; ++i)
+        for (std::int64_t j = 0; j < l.n; ++j)
+          if (i * l.c_strides[0] + j * l.c_strides[1] == index) r.a.push_back(dy.at(i * l.n + j));
+      r.extents = {static_cast<std::int64_t>(r.a.size())};
+      r.factor = call.real("beta", 1);
+      return r;
+    }
+    const bool trans = call.integer(which == 0 ? "transA" : "transB", 0) != 0;
+    const std::int64_t columns = call.shape(which)[1], first = index / columns, second = index % columns;
+    // Element (row, column) of dA' [m, k] or dB' [k, n].
+    const std::int64_t row = trans ? second : first, column = trans ? first : second;
+    const bool trans_a = call.integer("transA", 0) != 0, trans_b = call.integer("transB", 0) != 0;
+    r.extents = {which == 0 ? l.n : l.m};
+    for (std::int64_t s = 0; s < r.extents[0]; ++s)
+      if (which == 0) {
+        r.a.push_back(dy.at(row * l.n + s));
+        r.b.push_back(call.tensor(1)->at(trans_b ? s * l.k + column : column * l.n + s));
+      } else {
+        r.a.push_back(call.tensor(0)->at(trans_a ? row * l.m + s : s * l.k + row));
+        r.b.push_back(dy.at(s * l.n + column));
+      }
+    r.factor = call.real("alpha", 1);
+    return r;
+  }
+
   static Reduction reduction(const Call& call, int, std::int64_t index) {
     const Layout l = *layout_of(call);
     const std::int64_t i = index / l.n, j = index % l.n;

@@ -48,6 +48,22 @@ reciprocal, and differ in the order of summation.)";
     });
   }
 
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"divided by the count", "times the reciprocal of the count"};
+  }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const std::int64_t count = plane(frame.call());
+    const T divisor(static_cast<double>(count));
+    const auto dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    for (std::size_t i = 0; i < dx.size(); ++i) {
+      const T cotangent(dy[i / static_cast<std::size_t>(count)]);
+      dx[i] = frame.formula() == 0 ? cotangent / divisor : cotangent * (T(1) / divisor);
+    }
+  }
+
   static Reduction reduction(const Call& call, int, std::int64_t index) {
     const std::int64_t count = plane(call);
     Reduction r;

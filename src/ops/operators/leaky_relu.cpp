@@ -24,6 +24,22 @@ be negative or above 1: max(X, alpha X), which some frameworks compute, is anoth
     map_elements(frame, [&](auto x) { return x < 0 ? alpha * T(x) : T(x); });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY where X > 0, else alpha dY. At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, 1 is "
+      "a convention; so is slope 1 at NaN.";
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const T alpha = frame.parameter(frame.call().real("alpha", 0.01));
+    map_slopes(frame, [&](const auto& x, const T& dy) { return x > 0 ? dy : alpha * dy; });
+  }
+
+  static std::vector<Convention> gradient_conventions(const GradientCall& call) {
+    const double alpha = call.forward().real("alpha", 0.01);
+    return {other_slopes(call, "slope 1 at the kink or at NaN",
+                         [&](double x, double dy) { return x < 0 ? alpha * dy : dy; })};
+  }
+
   static Sample sample(SampleContext& c) {
     Sample s = sample_unary(c, kName);
     if (c.rng().chance(0.7)) s.node.attributes["alpha"] = static_cast<float>(c.rng().uniform(-0.5, 1.5));

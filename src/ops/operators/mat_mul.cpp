@@ -89,6 +89,87 @@ of summation and in the format of the operands (tf32, bfloat16).)";
         static_cast<const Exact*>(nullptr), y.data());
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dA = dY transpose(B), dB = transpose(A) dY for each batch, added up where an operand was broadcast: product by "
+      "product, or in one long sum.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"batches added up", "one sum over the batches"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    using Exact = typename GradientFrame<T>::Exact;
+    const Layout l = *layout_of(frame.call());
+    const auto a = frame.input(0), b = frame.input(1), dy = frame.cotangent();
+    const std::int64_t batches = element_count(l.batch);
+    for (int which = 0; which < 2; ++which) {
+      if (!frame.wants(which)) continue;
+      const auto out = frame.gradient(which);
+      const std::int64_t size = which == 0 ? l.m * l.k : l.k * l.n;
+      // The batches that each of the operand's own matrices was used in.
+      std::vector<std::vector<std::int64_t>> users(static_cast<std::size_t>(
+          size == 0 ? 0 : static_cast<std::int64_t>(out.size()) / size));
+      for (std::int64_t index = 0; index < batches && !users.empty(); ++index) {
+        const auto [i, j] = l.operands(index);
+        users[static_cast<std::size_t>(which == 0 ? i : j)].push_back(index);
+      }
+      for (std::size_t u = 0; u < users.size(); ++u) {
+        T* result = out.data() + static_cast<std::int64_t>(u) * size;
+        const auto count = static_cast<std::int64_t>(users[u].size());
+        if (count == 0) continue;
+        // Left and right operands of the products, one after the other along the summed axis.
+        const std::int64_t summed = which == 0 ? l.n : l.m, rows = which == 0 ? l.m : l.k, columns = which == 0 ? l.k : l.n;
+        std::vector<Exact> left(static_cast<std::size_t>(rows * summed * count));
+        std::vector<Exact> right(static_cast<std::size_t>(summed * count * columns));
+        const auto fill = [&](std::int64_t batch, std::int64_t place, std::int64_t stride) {
+          const auto [i, j] = l.operands(batch);
+          const Exact* cotangent = dy.data() + batch * l.m * l.n;
+          for (std::int64_t s = 0; s < summed; ++s) {
+            for (std::int64_t r = 0; r < rows; ++r)
+              left[static_cast<std::size_t>(r * stride + place + s)] =
+                  which == 0 ? cotangent[r * l.n + s] : a[static_cast<std::size_t>((i * l.m + s) * l.k + r)];
+            for (std::int64_t c = 0; c < columns; ++c)
+              right[static_cast<std::size_t>((place + s) * columns + c)] =
+                  which == 0 ? b[static_cast<std::size_t>((j * l.k + c) * l.n + s)] : cotangent[s * l.n + c];
+          }
+        };
+        if (count == 1 || frame.formula() == 1) {
+          for (std::int64_t t = 0; t < count; ++t)
+            fill(users[u][static_cast<std::size_t>(t)], t * summed, summed * count);
+          products({rows, columns, summed * count}, left.data(), right.data(), static_cast<const Exact*>(nullptr), result);
+          continue;
+        }
+        std::vector<Sum<T>> sums(static_cast<std::size_t>(size));
+        std::vector<T> product(static_cast<std::size_t>(size));
+        for (const std::int64_t batch : users[u]) {
+          fill(batch, 0, summed);
+          products({rows, columns, summed}, left.data(), right.data(), static_cast<const Exact*>(nullptr), product.data());
+          for (std::size_t e = 0; e < sums.size(); ++e) sums[e].add(product[e]);
+        }
+        for (std::size_t e = 0; e < sums.size(); ++e) result[e] = sums[e].result();
+      }
+    }
+  }
+
+  static Reduction gradient_reduction(const GradientCall& gradient, int which, std::int64_t index) {
+    const Layout l = *layout_of(gradient.forward());
+    const Tensor &a = *gradient.forward().tensor(0), &b = *gradient.forward().tensor(1), &dy = *gradient.cotangent(0);
+    const std::int64_t columns = which == 0 ? l.k : l.n, size = which == 0 ? l.m * l.k : l.k * l.n;
+    const std::int64_t row = index / columns % (size / columns), column = index % columns;
+    Reduction r;
+    std::int64_t users = 0;
+    for (std::int64_t batch = 0; batch < element_count(l.batch); ++batch) {
+      const auto [i, j] = l.operands(batch);
+      if ((which == 0 ? i : j) != index / size) continue;
+      ++users;
+      for (std::int64_t s = 0; s < (which == 0 ? l.n : l.m); ++s) {
+        r.a.push_back(which == 0 ? dy.at((batch * l.m + row) * l.n + s) : a.at((i * l.m + s) * l.k + row));
+        r.b.push_back(which == 0 ? b.at((j * l.k + column) * l.n + s) : dy.at((batch * l.m + s) * l.n + column));
+      }
+    }
+    r.extents = {users, which == 0 ? l.n : l.m};
+    return r;
+  }
+
   static Reduction reduction(const Call& call, int, std::int64_t index) {
     const Layout l = *layout_of(call);
     const auto [i, j] = l.operands(index / (l.m * l.n));

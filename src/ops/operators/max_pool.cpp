@@ -86,6 +86,50 @@ output is smaller than ceil(input / stride) and than the shape that its own chec
     return best;
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      R"(dX[n, c, i] = sum of dY[n, c, o] over the windows o whose maximum is at i
+
+Among equal maxima the first takes all (here, torch, oneDNN); the last, or an equal share for each, is a convention: every convex
+combination is a subgradient. A NaN is a maximum.)";
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const Call& call = frame.call();
+    const Window window = *pool_window(call);
+    const auto dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    std::vector<Sum<T>> sums(dx.size());
+    for (std::size_t o = 0; o < dy.size(); ++o)
+      if (const std::int64_t at = position_of(call, window, static_cast<std::int64_t>(o)); at >= 0)
+        sums[static_cast<std::size_t>(at)].add(T(dy[o]));
+    for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = sums[i].result();
+  }
+
+  static std::vector<Convention> gradient_conventions(const GradientCall& gradient) {
+    const Call& call = gradient.forward();
+    const Tensor& x = *call.tensor(0);
+    const Window window = *pool_window(call);
+    const std::vector<double> dy = gradient.cotangent(0)->to_doubles();
+    const std::int64_t plane = element_count(window.input);
+    std::vector<double> last(static_cast<std::size_t>(x.size())), shared = last;
+    for (std::size_t o = 0; o < dy.size(); ++o) {
+      const auto index = static_cast<std::int64_t>(o);
+      const std::int64_t first = index / window.output_size() * plane;
+      const std::int64_t best = position_of(call, window, index);
+      if (best < 0) continue;
+      std::vector<std::size_t> equals;
+      patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
+        const double value = x.at(first + i), largest = x.at(best);
+        if (value == largest || (value != value && largest != largest))
+          equals.push_back(static_cast<std::size_t>(first + i));
+      });
+      last[equals.back()] += dy[o];
+      for (const std::size_t i : equals) shared[i] += dy[o] / static_cast<double>(equals.size());
+    }
+    return {{"the last of equal maxima", {Tensor::from_doubles(x.dtype(), x.shape(), last)}},
+            {"an equal share for equal maxima", {Tensor::from_doubles(x.dtype(), x.shape(), shared)}}};
+  }
+
   // Row-major position in a plane -> the number that storage_order = 1 gives it.
   static std::int64_t column_major(const Window& window, std::int64_t position) {
     const Shape at = unravel(position, window.input);

@@ -127,6 +127,27 @@ that wraps around in the type of X before the division (numpy, onnxruntime).)";
     });
   }
 
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"divided by the count", "times the reciprocal of the count"};
+  }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const Layout l = *layout_of(frame.call());
+    const auto dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    const std::vector<std::int64_t> terms = l.term_offsets();
+    const T count(static_cast<double>(terms.size()));
+    for (std::size_t o = 0; o < dy.size(); ++o) {
+      const T cotangent(dy[o]);
+      const T share_of_each = terms.size() == 1       ? cotangent
+                              : frame.formula() == 0 ? cotangent / count
+                                                     : cotangent * (T(1) / count);
+      const std::int64_t first = l.first(static_cast<std::int64_t>(o));
+      for (const std::int64_t term : terms) dx[static_cast<std::size_t>(first + term)] = share_of_each;
+    }
+  }
+
   static Reduction reduction(const Call& call, int, std::int64_t index) {
     const Layout l = *layout_of(call);
     Reduction r;

@@ -20,6 +20,17 @@ Floats: the difference, rounded once. Integers wrap around modulo 2^bits; 8 and 
     map_pairs(frame, [](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x - y; }); });
   }
 
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    map_pair_slopes(
+        frame, [](const T&, const T&, const T& dy) { return dy; },
+        [](const T&, const T&, const T& dy) { return -dy; });
+  }
+
+  static Reduction gradient_reduction(const GradientCall& call, int k, std::int64_t index) {
+    return pair_slope_reduction(call, k, index, [&](double, double, double dy) { return k == 0 ? dy : -dy; });
+  }
+
   static Sample sample(SampleContext& c) { return sample_binary(c, kName); }
   static std::vector<Sample> refused() { return refused_binary(kName); }
 };

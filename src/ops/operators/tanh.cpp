@@ -19,6 +19,20 @@ normal number, where it is off by up to 64 subnormal steps: no absolute floor.)"
     map_elements(frame, [](auto x) { return opdiff::tanh(T(x)); });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY (1 - Y^2) with Y as a forward pass rounds it: where Y is near 1 few digits are left, in every framework "
+      "that stores Y.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"1 - Y Y", "(1 - Y) (1 + Y)"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    map_slopes(frame, [&](const auto& x, const T& dy) {
+      const T y = tanh(T(x));
+      return dy * (frame.formula() == 0 ? T(1) - y * y : (T(1) - y) * (T(1) + y));
+    });
+  }
+
   static Sample sample(SampleContext& c) { return sample_unary(c, kName); }
 
   static std::vector<Sample> refused() {
