@@ -176,7 +176,8 @@ bool Ladder::try_flush_to_zero(Attempt& attempt) {
 }
 
 bool Ladder::try_precision(Attempt& attempt) {
-  if (op_.product_inputs.empty()) return false;
+  // Gradients add up what was read more than once; forward, only operators with products accumulate over long axes.
+  if (op_.product_inputs.empty() && op_.domain != kGradientDomain) return false;
   const auto k = static_cast<std::size_t>(attempt.output());
   const int digits = format_of(call_.dtype(0)).digits;
   struct Operands {
@@ -194,7 +195,7 @@ bool Ladder::try_precision(Attempt& attempt) {
   // Operands are narrowed for the whole tensor: a single NaN among accurate numbers is no f16 that overflowed.
   constexpr double kMost = 0.5;
   for (const Operands& o : kOperands) {
-    if (o.format.digits >= digits) continue;
+    if (o.format.digits >= digits || op_.product_inputs.empty()) continue;
     const EnclosedTensor& e = narrowed(profile, o.format, o.rounding)[k];
     if (attempt.share_explained(e) > kMost && attempt.explain(Rung::precision, e, profile.name, o.name)) return true;
   }

@@ -82,6 +82,14 @@ class Localiser {
     return nodes;
   }
 
+  // The name of the output that is furthest down the ladder.
+  static std::string worst_output(const NodeOutcome& outcome) {
+    std::string worst;
+    for (const auto& [name, verdict] : outcome.outputs)
+      if (worst.empty() || verdict.rung > outcome.outputs.at(worst).rung) worst = name;
+    return worst;
+  }
+
   // Nodes that are wrong, or fail, on their own.
   void blame_alone(int index) {
     const NodeOutcome* outcome = alone(index);
@@ -113,6 +121,7 @@ class Localiser {
     if (culprit.localised && !evidence.repeats_differ && !evidence.right_when_rewritten && !process_died) {
       blame_passes_for(&culprit, &evidence);
     }
+    evidence.role = role_of(node_at(index), worst_output(*outcome));
     culprit.stage = stage_of(evidence);
     // A valid node that the framework refuses to compute is no wrong value; it is one when an optimisation made it
     // fail.

@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "ops/meta_operator.h"
+
 namespace opdiff {
 namespace {
 
@@ -28,10 +30,22 @@ std::optional<Stage> parse_stage(std::string_view name) {
   return std::nullopt;
 }
 
+Role role_of(const Node& node, const std::string& output) {
+  if (node.domain == kGradientDomain) return Role::gradient;
+  if (const MetaOperator* op = find_operator(node.domain, node.op); op && op->updates) return Role::update;
+  if (node.op == "BatchNormalization")
+    for (std::size_t k = 1; k < node.outputs.size(); ++k)
+      if (node.outputs[k] == output) return Role::state;
+  return Role::forward;
+}
+
 Stage stage_of(const StageEvidence& evidence) {
   if (evidence.repeats_differ) return Stage::non_determinism;
   if (evidence.only_shape_wrong) return Stage::shape;
   if (evidence.alone_clean) return evidence.quantises ? Stage::quantisation_rewrite : Stage::fusion_or_rewrite;
+  if (evidence.role == Role::gradient) return Stage::gradient;
+  if (evidence.role == Role::update) return Stage::update;
+  if (evidence.role == Role::state) return Stage::state;
   if (evidence.right_when_rewritten) return Stage::importer;
   if (evidence.right_without_passes) return Stage::fusion_or_rewrite;
   return Stage::kernel;

@@ -98,7 +98,7 @@ void scatter(GradientFrame<T>& frame) {
   std::vector<std::span<T>> to(static_cast<std::size_t>(frame.gradient_call().input_count()));
   for (int k = 0; k < frame.gradient_call().input_count(); ++k)
     if (frame.wants(k)) to[static_cast<std::size_t>(k)] = frame.gradient(k);
-  if (movement.source.empty()) {
+  if (movement.source.empty() && from.size() == to[0].size()) {
     for (std::size_t i = 0; i < to[0].size(); ++i) to[0][i] = T(from[i]);
     return;
   }

@@ -99,6 +99,9 @@ using Types = std::vector<TensorType>;
 // cotangents of its outputs; outputs are the cotangents of its inputs (ops/gradient.h).
 inline constexpr std::string_view kGradientDomain = "opdiff.gradient";
 
+// Losses and optimisers that ONNX does not have, or not in the form that frameworks compute.
+inline constexpr std::string_view kTrainingDomain = "opdiff.training";
+
 struct MetaOperator {
   std::string_view name;
   std::string_view domain;  // "" is ai.onnx
@@ -109,6 +112,7 @@ struct MetaOperator {
   std::vector<std::string_view> formulas;  // admissible ones, by name; the first is the definition
   std::vector<int> product_inputs;         // operands that hardware may narrow (tf32, bf16, f16)
   bool narrows_cotangents = false;         // of a gradient: its cotangents are such operands, too
+  bool updates = false;                    // an optimiser: turns parameters and gradients into new parameters
   bool elementary = false;                 // its result is one elementary function of its input
   double approximation_floor = 0;          // measured absolute floor, multiples of u sup|f| (section 4)
   std::string_view approximation_source;

@@ -23,6 +23,7 @@ MetaOperator describe() {
   else
     op.formulas = {"definition"};
   if constexpr (requires { Op::product_inputs(); }) op.product_inputs = Op::product_inputs();
+  if constexpr (requires { Op::kUpdates; }) op.updates = Op::kUpdates;
   if constexpr (requires { Op::kElementary; }) op.elementary = Op::kElementary;
   if constexpr (requires { Op::kApproximationFloor; }) {
     op.approximation_floor = Op::kApproximationFloor;

@@ -57,7 +57,7 @@ std::vector<std::vector<Quad>> directions(const MetaOperator& gradient, const Ca
       for (std::size_t i = 0; i < result[k].size(); ++i)
         if (const double a = other.outputs[k].at(static_cast<std::int64_t>(i)),
             b = right[k].at(static_cast<std::int64_t>(i));
-            !(std::fabs(a - b) <= 0x1p-40 * std::fabs(b)))  // more than another rounding
+            a != b && !(std::isfinite(b) && std::fabs(a - b) <= 0x1p-40 * std::fabs(b)))  // more than another rounding
           result[k][i] = 0;
   return result;
 }

@@ -70,6 +70,52 @@ normalise then scale, and the folded scale and shift x * (scale r) + (B - mean s
     }
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      R"(dX = dY scale / sqrt(var + epsilon), dscale = sum of dY (X - mean) / sqrt(var + epsilon), dB = sum of dY; sums over
+all axes but the channels. mean and var are constants here (inference). The factor multiplies the sum or its terms.)";
+
+  static std::vector<int> differentiable() { return {0, 1, 2}; }
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"factors folded, sum times the reciprocal", "scale first, terms times the reciprocal", "reciprocal first"};
+  }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const Shape& shape = frame.call().shape(0);
+    const auto x = frame.input(0), scale = frame.input(1), mean = frame.input(3), variance = frame.input(4),
+               dy = frame.cotangent();
+    const auto dx = frame.wants(0) ? frame.gradient(0) : std::span<T>();
+    const auto dscale = frame.wants(1) ? frame.gradient(1) : std::span<T>();
+    const auto dshift = frame.wants(2) ? frame.gradient(2) : std::span<T>();
+    const T epsilon(static_cast<double>(static_cast<float>(frame.call().real("epsilon", 1e-5))));
+    const std::int64_t channels = shape[1];
+    const std::int64_t plane =
+        channels == 0 || shape[0] == 0 ? 0 : static_cast<std::int64_t>(x.size()) / shape[0] / channels;
+    const bool folds = frame.formula() == 0;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      const auto k = static_cast<std::size_t>(c);
+      const T reciprocal = share(T(1) / sqrt(T(variance[k]) + epsilon), 0);
+      const T folded = share(T(scale[k]) * reciprocal, 0);
+      Sum<T> products, cotangents;
+      for (std::int64_t n = 0; n < shape[0]; ++n)
+        for (std::int64_t i = 0; i < plane; ++i) {
+          const auto at = static_cast<std::size_t>((n * channels + c) * plane + i);
+          const T cotangent(dy[at]), centred = T(x[at]) - T(mean[k]);
+          products.add(folds ? cotangent * centred : cotangent * (centred * reciprocal));
+          cotangents.add(cotangent);
+          if (!dx.empty()) dx[at] = folds                   ? cotangent * folded
+                               : frame.formula() == 1 ? cotangent * T(scale[k]) * reciprocal
+                                                      : cotangent * reciprocal * T(scale[k]);
+        }
+      if (!dscale.empty()) dscale[k] = folds ? products.result() * reciprocal : products.result();
+      if (!dshift.empty()) dshift[k] = cotangents.result();
+    }
+  }
+
+  static std::vector<int> gradient_group_axes(const GradientCall&, int k) {
+    return {k == 0 ? 1 : 0};  // by channel
+  }
+
   static std::vector<int> group_axes(const Call&, int) { return {1}; }
 
   static Sample sample(SampleContext& c) {

@@ -33,23 +33,26 @@ the specification's text reads, lose it: they are coarser by about u alpha every
 
   static constexpr std::string_view kGradientDocumentation =
       "dX = dY where X > 0, else dY alpha exp(X). At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, "
-      "1 is a convention. Frameworks that work from a stored Y compute Y + alpha, which cancels for very negative X.";
+      "1 is a convention; so is slope 1 at NaN. Frameworks that work from a stored Y compute Y + alpha, which cancels for very negative X.";
 
-  static std::vector<std::string_view> gradient_formulas() { return {"alpha exp(X)", "Y + alpha"}; }
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"dY (alpha exp(X))", "(dY alpha) exp(X)", "dY (Y + alpha)"};
+  }
 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
     const T alpha = frame.parameter(frame.call().real("alpha", 1));
     map_slopes(frame, [&](const auto& x, const T& dy) {
       if (x > 0) return dy;
+      if (frame.formula() == 1) return dy * alpha * exp(T(x));
       return dy * (frame.formula() == 0 ? alpha * exp(T(x)) : alpha * expm1(T(x)) + alpha);
     });
   }
 
   static std::vector<Convention> gradient_conventions(const GradientCall& call) {
     const double alpha = call.forward().real("alpha", 1);
-    return {other_slopes(call, "slope 1 at the kink",
-                         [&](double x, double dy) { return x >= 0 ? dy : dy * alpha * std::exp(x); })};
+    return {other_slopes(call, "slope 1 at the kink or at NaN",
+                         [&](double x, double dy) { return x < 0 ? dy * alpha * std::exp(x) : dy; })};
   }
 
   static Sample sample(SampleContext& c) {

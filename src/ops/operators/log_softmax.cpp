@@ -38,6 +38,33 @@ and the logarithm one after the other, or their sum at once.)";
     });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = dY - softmax(X) sum dY along the axis. Frameworks take the exponential of a stored Y, whose rounding it "
+      "magnifies |Y| times, or the softmax itself.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"softmax", "exp(Y)"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const auto x = frame.input(0), dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    for_each_row(frame.call(), x, [&](std::int64_t length, const auto& at, const auto& largest) {
+      Sum<T> exponentials, cotangents;
+      for (std::int64_t k = 0; k < length; ++k) {
+        dx[at(k)] = T(x[at(k)]) - T(largest);
+        exponentials.add(exp(dx[at(k)]));
+        cotangents.add(T(dy[at(k)]));
+      }
+      const T total = share(exponentials.result(), 0), logarithm = log(total), sum = share(cotangents.result(), 1);
+      for (std::int64_t k = 0; k < length; ++k) {
+        const T y = frame.formula() == 0 ? exp(dx[at(k)]) / total : exp(dx[at(k)] - logarithm);
+        dx[at(k)] = T(dy[at(k)]) - y * sum;
+      }
+    });
+  }
+
+  static std::vector<int> gradient_group_axes(const GradientCall& call, int) { return row_group_axes(call.forward()); }
+
   static std::vector<int> group_axes(const Call& call, int) { return row_group_axes(call); }
 
   static Sample sample(SampleContext& c) { return sample_rows(c, kName, c.shape_or_empty(1, 5, 9)); }

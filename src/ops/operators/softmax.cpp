@@ -42,6 +42,38 @@ without it exp overflows, and no rung explains that. Frameworks divide by the su
     });
   }
 
+  static constexpr std::string_view kGradientDocumentation =
+      "dX = Y (dY - sum Y dY) along the axis, with Y as a forward pass rounds it. The product is taken of the difference, "
+      "or of each of its terms.";
+
+  static std::vector<std::string_view> gradient_formulas() { return {"Y (dY - sum)", "Y dY - Y sum"}; }
+
+  template <class T>
+  static void gradient(GradientFrame<T>& frame) {
+    const auto x = frame.input(0), dy = frame.cotangent();
+    const auto dx = frame.gradient(0);
+    for_each_row(frame.call(), x, [&](std::int64_t length, const auto& at, const auto& largest) {
+      Sum<T> exponentials;
+      for (std::int64_t k = 0; k < length; ++k) {
+        dx[at(k)] = exp(T(x[at(k)]) - T(largest));
+        exponentials.add(dx[at(k)]);
+      }
+      const T total = share(exponentials.result(), 0);
+      Sum<T> products;
+      for (std::int64_t k = 0; k < length; ++k) {
+        dx[at(k)] = dx[at(k)] / total;
+        products.add(dx[at(k)] * T(dy[at(k)]));
+      }
+      const T sum = share(products.result(), 1);
+      for (std::int64_t k = 0; k < length; ++k) {
+        const T y = dx[at(k)], cotangent(dy[at(k)]);
+        dx[at(k)] = frame.formula() == 0 ? y * (cotangent - sum) : y * cotangent - y * sum;
+      }
+    });
+  }
+
+  static std::vector<int> gradient_group_axes(const GradientCall& call, int) { return row_group_axes(call.forward()); }
+
   static std::vector<int> group_axes(const Call& call, int) { return row_group_axes(call); }
 
   static Sample sample(SampleContext& c) { return sample_rows(c, kName, c.shape(1, 4, 9)); }
