@@ -42,8 +42,7 @@ void print_case(const CheckArguments& a, const std::string& spec, const CheckedC
   }
   if (c.known) fmt::print("    known: {} ({})\n", c.known->reason, c.known->link);
   fmt::print("    repeat: opdiff check {}{} --backend {} --dtype {} --seed {} --only {}\n", a.op,
-             a.gradient ? " --gradient" : "", spec, a.dtype, a.seed,
-             c.index);
+             a.gradient ? " --gradient" : "", spec, a.dtype, a.seed, c.index);
 }
 
 Expected<void> save_case(const CheckArguments& a, const CheckedCase& c) {
@@ -62,8 +61,10 @@ int check(const CheckArguments& a) {
     if (known->name == a.op) op = known;
   if (!op) {
     std::string names;
-    for (const MetaOperator* known : a.gradient ? all_gradients() : all_operators()) names += fmt::format(" {}", known->name);
-    return cannot_run({fmt::format("no {} '{}'; there are{}", a.gradient ? "gradient of an operator" : "operator", a.op, names)});
+    for (const MetaOperator* known : a.gradient ? all_gradients() : all_operators())
+      names += fmt::format(" {}", known->name);
+    return cannot_run(
+        {fmt::format("no {} '{}'; there are{}", a.gradient ? "gradient of an operator" : "operator", a.op, names)});
   }
   const auto dtype = parse_dtype(a.dtype);
   if (!dtype) return cannot_run({fmt::format("--dtype {}: not a dtype (f32, f64, f16, bf16, i32, ...)", a.dtype)});

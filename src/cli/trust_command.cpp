@@ -96,9 +96,10 @@ void attack(const TrustArguments& a, Report& report) {
       const int count = cases_of(a, dtype);
       const HonestAttack below = attack_from_below(*op, dtype, a.seed, count);
       const FaultAttack above = attack_from_above(*op, dtype, a.seed, count);
-      report.text += fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", display_name(*op),
-                                 dtype_name(dtype), below.cases, below.alarms, below.z_rms, below.z_max, below.excess,
-                                 caught(above.whole), caught(above.row), caught(above.element), caught(above.gross));
+      report.text +=
+          fmt::format("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} | {} | {} | {} |\n", display_name(*op),
+                      dtype_name(dtype), below.cases, below.alarms, below.z_rms, below.z_max, below.excess,
+                      caught(above.whole), caught(above.row), caught(above.element), caught(above.gross));
       report.honest_cases += below.cases;
       report.alarms += below.alarms;
       for (const Caught* c : {&above.whole, &above.row, &above.element, &above.gross}) {
@@ -144,18 +145,17 @@ int check_backends(const TrustArguments& a, Report& report) {
                       : c.outcome != OutcomeKind::unsupported && c.outcome != OutcomeKind::error)
                 report.troubles.push_back(
                     fmt::format("opdiff check {}{} --backend {} --dtype {} --seed {} --only {}: {}", op->name,
-                                op->domain == kGradientDomain ? " --gradient" : "", spec,
-                                dtype_name(dtype), a.seed, c.index,
-                                c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
+                                op->domain == kGradientDomain ? " --gradient" : "", spec, dtype_name(dtype), a.seed,
+                                c.index, c.outcome == OutcomeKind::ok ? std::string(to_string(c.rung)) : c.reason));
             },
             watch_for_interruption());
         std::string beyond;
         for (const auto& [what, n] : total.explanations)
           beyond += fmt::format("{}{} x {}", beyond.empty() ? "" : "; ", n, what);
         report.text +=
-            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n", display_name(*op),
-                        dtype_name(dtype), spec, total.cases, total.unsupported, total.errors, total.known,
-                        total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
+            fmt::format("| {} | {} | {} | {} | {} | {} | {} | {} | {:.2f} | {:.2f} | {:.2g} | {} |\n",
+                        display_name(*op), dtype_name(dtype), spec, total.cases, total.unsupported, total.errors,
+                        total.known, total.alarms() + total.deaths, total.z_rms, total.z_max, total.excess, beyond);
         for (const auto& [what, n] : total.known_reasons)
           report.known[fmt::format("{} on {}: {}", display_name(*op), spec, what)] += n;
         report.backend_cases += total.cases;
@@ -171,8 +171,7 @@ int trust(const TrustArguments& a) {
   watch_for_interruption();
   Report report;
   report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}{}`; seed {}.\n\n",
-                            a.gradient ? " --gradient" : "",
-                            a.full ? " --full" : fmt::format(" --cases {}", a.cases),
+                            a.gradient ? " --gradient" : "", a.full ? " --full" : fmt::format(" --cases {}", a.cases),
                             a.markdown.empty() ? "" : " --markdown FILE", a.seed);
   attack(a, report);
   const int status = a.backends.empty() ? kClean : check_backends(a, report);

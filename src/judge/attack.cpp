@@ -249,7 +249,8 @@ void plant_gross(const MetaOperator& op, Planter& planter, NodeJudge& judge, con
   if (right.size() == 0) return;
   const std::int64_t at = rng.integer(0, right.size() - 1);
   if (op.unspecified)
-    if (const std::vector<bool> open = op.unspecified(call, static_cast<int>(output)); !open.empty() && open[static_cast<std::size_t>(at)])
+    if (const std::vector<bool> open = op.unspecified(call, static_cast<int>(output));
+        !open.empty() && open[static_cast<std::size_t>(at)])
       return;
   Tensor wrong = right.clone();
   const double value = right.at(at);

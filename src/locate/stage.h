@@ -42,8 +42,8 @@ struct StageEvidence {
 };
 
 // The first rule that fits: repeats differ: non-determinism. Only the shape is wrong: shape. Nodes clean alone and the
-// segment wrong: fusion-or-rewrite, or quantisation-rewrite. A node that is no forward one: its role. Right when written another way: importer. Right with the
-// passes off: a rewrite of a single node. Else kernel.
+// segment wrong: fusion-or-rewrite, or quantisation-rewrite. A node that is no forward one: its role. Right when
+// written another way: importer. Right with the passes off: a rewrite of a single node. Else kernel.
 Stage stage_of(const StageEvidence& evidence);
 
 }  // namespace opdiff

@@ -96,10 +96,12 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
   for (int k = 0; k < op.inputs.min && op.domain != kGradientDomain; ++k)
     if (!call.has(k)) return make_error("{}: input {} is missing", display_name(op), k);
   if (call.node().outputs.size() > static_cast<std::size_t>(op.outputs.max < 0 ? 1 << 20 : op.outputs.max))
-    return make_error("{}: {} outputs named, at most {} exist", display_name(op), call.node().outputs.size(), op.outputs.max);
+    return make_error("{}: {} outputs named, at most {} exist", display_name(op), call.node().outputs.size(),
+                      op.outputs.max);
   OPDIFF_RETURN_IF_ERROR(check_attributes(op, call));
   if (op.inputs.min > 0 && !(op.types & type_bit(call.dtype(0))))
-    return make_error("{}: input 0 has type {}, which the operator does not take", display_name(op), dtype_name(call.dtype(0)));
+    return make_error("{}: input 0 has type {}, which the operator does not take", display_name(op),
+                      dtype_name(call.dtype(0)));
   for (int k = 0; k < count; ++k)
     if (call.has(k) && !call.has_shape(k)) {
       // Shapes follow once the data are there; the dtypes are known already.

@@ -69,8 +69,7 @@ class Frame {
     } else {
       std::vector<Exact> values(static_cast<std::size_t>(tensor.size()));
       for (std::int64_t i = 0; i < tensor.size(); ++i)
-        values[static_cast<std::size_t>(i)] =
-            is_float(tensor.dtype()) ? Exact(tensor.at(i)) : Exact(tensor.int_at(i));
+        values[static_cast<std::size_t>(i)] = is_float(tensor.dtype()) ? Exact(tensor.at(i)) : Exact(tensor.int_at(i));
       return values;
     }
   }

@@ -38,9 +38,7 @@ std::string display_name(const MetaOperator& op) {
   return std::string(op.name) + (op.domain == kGradientDomain ? " gradient" : "");
 }
 
-bool is_differentiable(const MetaOperator& op, int input) {
-  return op.gradient && contains(op.differentiable, input);
-}
+bool is_differentiable(const MetaOperator& op, int input) { return op.gradient && contains(op.differentiable, input); }
 
 namespace gradient_detail {
 
@@ -75,8 +73,7 @@ Expected<Types> infer(const GradientCall& gradient, const Expected<Types>& outpu
   for (int k = 0; k < forward.input_count(); ++k) {
     const bool exists = forward.has(k) && is_float(forward.dtype(k)) && contains(differentiable, k);
     if (gradient.wants(k) && !exists)
-      return make_error("output {} is wanted, but input {} {}", k, k,
-                        forward.has(k) ? "has no gradient" : "is absent");
+      return make_error("output {} is wanted, but input {} {}", k, k, forward.has(k) ? "has no gradient" : "is absent");
     types.push_back(forward.has(k) ? TensorType{forward.dtype(k), forward.shape(k)}
                                    : TensorType{forward.dtype(0), Shape{0}});
   }
@@ -105,7 +102,8 @@ Sample add_cotangents(SampleContext& context, Sample sample, const Types& output
     else if (alike)
       sample.inputs.emplace_back(context.tensor(type.dtype, *type.shape));
     else
-      sample.inputs.emplace_back(Tensor::from_doubles(type.dtype, *type.shape, context.weights(*type.shape, 1).to_doubles()));
+      sample.inputs.emplace_back(
+          Tensor::from_doubles(type.dtype, *type.shape, context.weights(*type.shape, 1).to_doubles()));
   }
   node.outputs.clear();
   std::vector<std::size_t> possible;
@@ -124,10 +122,10 @@ Sample add_cotangents(SampleContext& context, Sample sample, const Types& output
 
 std::vector<Sample> refused(const Sample& good) {
   std::vector<Sample> samples;
-  const auto cotangent = static_cast<std::size_t>(
-      std::find_if(good.node.inputs.begin(), good.node.inputs.end(),
-                   [](const std::string& name) { return name.starts_with("dy"); }) -
-      good.node.inputs.begin());
+  const auto cotangent =
+      static_cast<std::size_t>(std::find_if(good.node.inputs.begin(), good.node.inputs.end(),
+                                            [](const std::string& name) { return name.starts_with("dy"); }) -
+                               good.node.inputs.begin());
   const auto with = [&](const Tensor& other, std::string why) {
     Sample s = good;
     s.inputs[cotangent] = other;

@@ -1,6 +1,6 @@
-// Gradients: the vector-Jacobian product of an operator, as a meta-operator of its own (domain kGradientDomain), so that
-// the same ladder, attacks and laws judge it. Its node has the operator's inputs, then one cotangent per output of the
-// operator ("" where there is none: zero), and one output per input of the operator ("" where it is not wanted).
+// Gradients: the vector-Jacobian product of an operator, as a meta-operator of its own (domain kGradientDomain), so
+// that the same ladder, attacks and laws judge it. Its node has the operator's inputs, then one cotangent per output of
+// the operator ("" where there is none: zero), and one output per input of the operator ("" where it is not wanted).
 //
 //   gradient[k] = sum over outputs j of transpose(d output[j] / d input[k]) cotangent[j]
 //

@@ -1,5 +1,5 @@
-// How an operator is written: one struct in one file of src/ops/operators/, which describe<> turns into its table entry.
-// docs/new-operator.md has the members.
+// How an operator is written: one struct in one file of src/ops/operators/, which describe<> turns into its table
+// entry. docs/new-operator.md has the members.
 #pragma once
 
 #include "ops/gradient.h"

@@ -138,8 +138,7 @@ class Differentiation {
     gradient.op = node.op;
     gradient.domain = kGradientDomain;
     gradient.attributes = node.attributes;
-    if (node.outputs.size() != 1)
-      gradient.attributes[kCotangents] = static_cast<std::int64_t>(node.outputs.size());
+    if (node.outputs.size() != 1) gradient.attributes[kCotangents] = static_cast<std::int64_t>(node.outputs.size());
     gradient.inputs = node.inputs;
     for (const std::string& output : node.outputs)
       gradient.inputs.push_back(output.empty() || !is_floating(types_, output) ? "" : gradient_of(output).value_or(""));
@@ -147,9 +146,8 @@ class Differentiation {
     for (const std::size_t k : slots) {
       const std::string& tensor = node.inputs[k];
       const bool only = expected_[tensor] == 1;
-      gradient.outputs[k] =
-          unused(taken_, only ? tensor + "/gradient"
-                              : fmt::format("{}/gradient/{}", tensor, contributions_[tensor].size()));
+      gradient.outputs[k] = unused(
+          taken_, only ? tensor + "/gradient" : fmt::format("{}/gradient/{}", tensor, contributions_[tensor].size()));
       contributions_[tensor].push_back(gradient.outputs[k]);
     }
     result_.graph.opsets[gradient.domain] = result_.graph.opset(node.domain.empty() ? "" : node.domain);

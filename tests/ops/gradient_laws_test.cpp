@@ -3,8 +3,8 @@
 //
 //   sum w . (J v) = sum (transpose(J) w) . v
 //
-// where J v comes from the operator's own formula over dual numbers, and transpose(J) w from its gradient. And of second
-// derivatives: the Jacobian of an input's gradient is symmetric.
+// where J v comes from the operator's own formula over dual numbers, and transpose(J) w from its gradient. And of
+// second derivatives: the Jacobian of an input's gradient is symmetric.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -82,7 +82,8 @@ clipped windows, in which end padding they read when it is asymmetric, and in di
       std::vector<Sum<T>> sums(static_cast<std::size_t>(plane));
       for (std::int64_t o = 0; o < outputs; ++o) {
         const Patch patch = patch_at(window, o);
-        const T count(static_cast<double>(divisor(call, patch))), cotangent(dy[static_cast<std::size_t>(p * outputs + o)]);
+        const T count(static_cast<double>(divisor(call, patch))),
+            cotangent(dy[static_cast<std::size_t>(p * outputs + o)]);
         const T term = frame.formula() == 0 ? cotangent / count : cotangent * (T(1) / count);
         patch.visit([&](std::int64_t i) { sums[static_cast<std::size_t>(i)].add(term); });
       }

@@ -103,9 +103,10 @@ all axes but the channels. mean and var are constants here (inference). The fact
           const T cotangent(dy[at]), centred = T(x[at]) - T(mean[k]);
           products.add(folds ? cotangent * centred : cotangent * (centred * reciprocal));
           cotangents.add(cotangent);
-          if (!dx.empty()) dx[at] = folds                   ? cotangent * folded
-                               : frame.formula() == 1 ? cotangent * T(scale[k]) * reciprocal
-                                                      : cotangent * reciprocal * T(scale[k]);
+          if (!dx.empty())
+            dx[at] = folds                  ? cotangent * folded
+                     : frame.formula() == 1 ? cotangent * T(scale[k]) * reciprocal
+                                            : cotangent * reciprocal * T(scale[k]);
         }
       if (!dscale.empty()) dscale[k] = folds ? products.result() * reciprocal : products.result();
       if (!dshift.empty()) dshift[k] = cotangents.result();

@@ -64,7 +64,8 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dX = dY where min <= X <= max, else 0. At a bound 0 is a convention (any slope of [0, 1] is a subgradient); so is "
+      "dX = dY where min <= X <= max, else 0. At a bound 0 is a convention (any slope of [0, 1] is a subgradient); so "
+      "is "
       "a NaN that passes the cotangent, and an absent bound that lets infinities pass.";
 
   static std::vector<int> differentiable() { return {0}; }
@@ -80,9 +81,7 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
     const Bounds b = bounds_of(frame.call(), absent_bounds(frame.call()));
-    map_slopes(frame, [&](const auto& x, const T& dy) {
-      return x >= b.low && x <= b.high ? dy : T(0);
-    });
+    map_slopes(frame, [&](const auto& x, const T& dy) { return x >= b.low && x <= b.high ? dy : T(0); });
   }
 
   static std::vector<Convention> gradient_conventions(const GradientCall& gradient) {
@@ -92,9 +91,8 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
     const Bounds stored{round_to(open.low, format), round_to(open.high, format)};  // attributes are f32
     return {other_slopes(gradient, "slope 0 at a bound",
                          [&](double x, double dy) { return x > stored.low && x < stored.high ? dy : 0; }),
-            other_slopes(gradient, "slope 1 at a bound, at NaN and beyond an absent bound", [&](double x, double dy) {
-              return x < stored.low || x > stored.high ? 0 : dy;
-            })};
+            other_slopes(gradient, "slope 1 at a bound, at NaN and beyond an absent bound",
+                         [&](double x, double dy) { return x < stored.low || x > stored.high ? 0 : dy; })};
   }
 
   static std::vector<Convention> conventions(const Call& call) {

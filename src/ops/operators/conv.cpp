@@ -158,8 +158,8 @@ dB[m] = sum over n, o of dY[n, m, o])";
                   unfolded[static_cast<std::size_t>((n * columns + o) * depth + c * taps + k)] =
                       x[static_cast<std::size_t>((n * channels + g * w[1] + c) * plane + i)];
         }
-        products({rows, depth, batch * columns}, cotangents.data(), unfolded.data(),
-                 static_cast<const Exact*>(nullptr), dw.data() + g * rows * depth);
+        products({rows, depth, batch * columns}, cotangents.data(), unfolded.data(), static_cast<const Exact*>(nullptr),
+                 dw.data() + g * rows * depth);
       }
     }
     if (call.has(2) && frame.wants(2)) {

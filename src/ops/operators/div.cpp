@@ -45,7 +45,8 @@ opset 14. Frameworks that multiply by a rounded reciprocal are off by up to 1.5 
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dA = dY / B, dB = -dY A / B^2, summed where an operand was broadcast. The square is divided by at once or in two "
+      "dA = dY / B, dB = -dY A / B^2, summed where an operand was broadcast. The square is divided by at once or in "
+      "two "
       "steps: each overflows where the other does not.";
 
   static std::vector<std::string_view> gradient_formulas() { return {"divided by B twice", "divided by B B"}; }

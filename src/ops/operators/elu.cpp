@@ -32,8 +32,10 @@ the specification's text reads, lose it: they are coarser by about u alpha every
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dX = dY where X > 0, else dY alpha exp(X). At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, "
-      "1 is a convention; so is slope 1 at NaN. Frameworks that work from a stored Y compute Y + alpha, which cancels for very negative X.";
+      "dX = dY where X > 0, else dY alpha exp(X). At X = 0 any slope between alpha and 1 is a subgradient: alpha is "
+      "taken, "
+      "1 is a convention; so is slope 1 at NaN. Frameworks that work from a stored Y compute Y + alpha, which cancels "
+      "for very negative X.";
 
   static std::vector<std::string_view> gradient_formulas() {
     return {"dY (alpha exp(X))", "(dY alpha) exp(X)", "dY (Y + alpha)"};

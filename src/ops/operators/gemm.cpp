@@ -170,7 +170,8 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dA' = alpha dY transpose(B'), dB' = alpha transpose(A') dY, dC = beta dY summed where C was broadcast; alpha and "
+      "dA' = alpha dY transpose(B'), dB' = alpha transpose(A') dY, dC = beta dY summed where C was broadcast; alpha "
+      "and "
       "beta multiply the sums or their terms.";
 
   static std::vector<std::string_view> gradient_formulas() { return {"sums scaled", "terms scaled"}; }
@@ -184,8 +185,8 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
     const bool trans_a = call.integer("transA", 0) != 0, trans_b = call.integer("transB", 0) != 0;
     const bool scales = call.real("alpha", 1) != 1, scales_c = call.real("beta", 1) != 1;
     const T alpha = factor<T>(call, "alpha", 0), beta = factor<T>(call, "beta", 1);
-    const auto multiply = [&](const ProductShape& shape, const std::vector<Exact>& left, const std::vector<Exact>& right,
-                              std::span<T> out) {
+    const auto multiply = [&](const ProductShape& shape, const std::vector<Exact>& left,
+                              const std::vector<Exact>& right, std::span<T> out) {
       if (!scales || frame.formula() == 0) {
         batched_products(
             1, shape, [&](std::int64_t) { return std::pair<const Exact*, const Exact*>(left.data(), right.data()); },

@@ -25,7 +25,8 @@ be negative or above 1: max(X, alpha X), which some frameworks compute, is anoth
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dX = dY where X > 0, else alpha dY. At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, 1 is "
+      "dX = dY where X > 0, else alpha dY. At X = 0 any slope between alpha and 1 is a subgradient: alpha is taken, 1 "
+      "is "
       "a convention; so is slope 1 at NaN.";
 
   template <class T>

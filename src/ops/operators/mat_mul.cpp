@@ -106,8 +106,8 @@ of summation and in the format of the operands (tf32, bfloat16).)";
       const auto out = frame.gradient(which);
       const std::int64_t size = which == 0 ? l.m * l.k : l.k * l.n;
       // The batches that each of the operand's own matrices was used in.
-      std::vector<std::vector<std::int64_t>> users(static_cast<std::size_t>(
-          size == 0 ? 0 : static_cast<std::int64_t>(out.size()) / size));
+      std::vector<std::vector<std::int64_t>> users(
+          static_cast<std::size_t>(size == 0 ? 0 : static_cast<std::int64_t>(out.size()) / size));
       for (std::int64_t index = 0; index < batches && !users.empty(); ++index) {
         const auto [i, j] = l.operands(index);
         users[static_cast<std::size_t>(which == 0 ? i : j)].push_back(index);
@@ -117,7 +117,8 @@ of summation and in the format of the operands (tf32, bfloat16).)";
         const auto count = static_cast<std::int64_t>(users[u].size());
         if (count == 0) continue;
         // Left and right operands of the products, one after the other along the summed axis.
-        const std::int64_t summed = which == 0 ? l.n : l.m, rows = which == 0 ? l.m : l.k, columns = which == 0 ? l.k : l.n;
+        const std::int64_t summed = which == 0 ? l.n : l.m, rows = which == 0 ? l.m : l.k,
+                           columns = which == 0 ? l.k : l.n;
         std::vector<Exact> left(static_cast<std::size_t>(rows * summed * count));
         std::vector<Exact> right(static_cast<std::size_t>(summed * count * columns));
         const auto fill = [&](std::int64_t batch, std::int64_t place, std::int64_t stride) {
@@ -135,14 +136,16 @@ of summation and in the format of the operands (tf32, bfloat16).)";
         if (count == 1 || frame.formula() == 1) {
           for (std::int64_t t = 0; t < count; ++t)
             fill(users[u][static_cast<std::size_t>(t)], t * summed, summed * count);
-          products({rows, columns, summed * count}, left.data(), right.data(), static_cast<const Exact*>(nullptr), result);
+          products({rows, columns, summed * count}, left.data(), right.data(), static_cast<const Exact*>(nullptr),
+                   result);
           continue;
         }
         std::vector<Sum<T>> sums(static_cast<std::size_t>(size));
         std::vector<T> product(static_cast<std::size_t>(size));
         for (const std::int64_t batch : users[u]) {
           fill(batch, 0, summed);
-          products({rows, columns, summed}, left.data(), right.data(), static_cast<const Exact*>(nullptr), product.data());
+          products({rows, columns, summed}, left.data(), right.data(), static_cast<const Exact*>(nullptr),
+                   product.data());
           for (std::size_t e = 0; e < sums.size(); ++e) sums[e].add(product[e]);
         }
         for (std::size_t e = 0; e < sums.size(); ++e) result[e] = sums[e].result();

@@ -140,7 +140,7 @@ that wraps around in the type of X before the division (numpy, onnxruntime).)";
     const T count(static_cast<double>(terms.size()));
     for (std::size_t o = 0; o < dy.size(); ++o) {
       const T cotangent(dy[o]);
-      const T share_of_each = terms.size() == 1       ? cotangent
+      const T share_of_each = terms.size() == 1      ? cotangent
                               : frame.formula() == 0 ? cotangent / count
                                                      : cotangent * (T(1) / count);
       const std::int64_t first = l.first(static_cast<std::int64_t>(o));

@@ -22,7 +22,8 @@ convention. Minus zero may come out as either zero.)";
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dX = dY where X > 0, else 0. At X = 0 any slope of [0, 1] is a subgradient: 0 is taken, 1 is a convention. Where X "
+      "dX = dY where X > 0, else 0. At X = 0 any slope of [0, 1] is a subgradient: 0 is taken, 1 is a convention. "
+      "Where X "
       "is NaN the cotangent passes; 0 is a convention.";
 
   template <class T>

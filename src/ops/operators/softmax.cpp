@@ -43,7 +43,8 @@ without it exp overflows, and no rung explains that. Frameworks divide by the su
   }
 
   static constexpr std::string_view kGradientDocumentation =
-      "dX = Y (dY - sum Y dY) along the axis, with Y as a forward pass rounds it. The product is taken of the difference, "
+      "dX = Y (dY - sum Y dY) along the axis, with Y as a forward pass rounds it. The product is taken of the "
+      "difference, "
       "or of each of its terms.";
 
   static std::vector<std::string_view> gradient_formulas() { return {"Y (dY - sum)", "Y dY - Y sum"}; }

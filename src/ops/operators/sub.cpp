@@ -23,8 +23,7 @@ Floats: the difference, rounded once. Integers wrap around modulo 2^bits; 8 and 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
     map_pair_slopes(
-        frame, [](const T&, const T&, const T& dy) { return dy; },
-        [](const T&, const T&, const T& dy) { return -dy; });
+        frame, [](const T&, const T&, const T& dy) { return dy; }, [](const T&, const T&, const T& dy) { return -dy; });
   }
 
   static Reduction gradient_reduction(const GradientCall& call, int k, std::int64_t index) {
