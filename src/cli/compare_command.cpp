@@ -22,6 +22,7 @@
 #include "plan/inputs.h"
 #include "report/console.h"
 #include "report/out_folder.h"
+#include "train/step.h"
 #include "workers/open.h"
 
 namespace opdiff {
@@ -41,6 +42,7 @@ struct Arguments {
   std::string memory_limit;
   std::uint64_t seed = 0;
   int threads = 0;
+  std::string mode = "forward", loss, optimiser = "sgd:lr=0.01,momentum=0.9";
   int localise = CompareOptions().localise;
   bool profile = false, details = false, quiet = false, json = false;
 };
@@ -162,6 +164,7 @@ struct Model {
   TensorMap extra;
   std::map<std::string, std::int64_t> dimensions;
   std::string sha256;
+  std::optional<Training> training;
 };
 
 // Of what is known before the run. A tensor that depends on data may still be too large.
@@ -206,6 +209,38 @@ Expected<void> check_labels(const std::string& file, const Model& model,
   return {};
 }
 
+// Turns the model into its gradient or into a step of its training.
+Expected<void> apply_mode(const Arguments& arguments, const TypeMap& types, Model& model) {
+  TensorMap added;
+  TrainingGraph training;
+  if (arguments.mode == "gradient") {
+    OPDIFF_TRY(training, make_gradient(model.graph, types));
+  } else {
+    const bool ends_in_logarithms =
+        std::any_of(model.graph.nodes.begin(), model.graph.nodes.end(), [&](const Node& node) {
+          return node.op == "LogSoftmax" && node.outputs[0] == model.graph.outputs.front().name;
+        });
+    OPDIFF_TRY(const LossSpec loss, parse_loss(!arguments.loss.empty() ? arguments.loss
+                                               : ends_in_logarithms    ? "nll"
+                                                                       : "cross-entropy"));
+    OPDIFF_TRY(const OptimiserSpec optimiser, parse_optimiser(arguments.optimiser));
+    OPDIFF_TRY(StepGraph step, make_step(model.graph, loss, optimiser));
+    OPDIFF_TRY(added, step_inputs(step, optimiser, model.extra, arguments.seed));
+    training = std::move(step.training);
+  }
+  model.graph = std::move(training.graph);
+  model.training = std::move(training.training);
+  OPDIFF_RETURN_IF_ERROR(validate(model.graph));
+  OPDIFF_TRY(const auto inputs, input_types(model.graph));
+  for (const auto& [name, tensor] : draw_inputs(inputs, arguments.seed)) {
+    if (model.inputs.contains(name)) continue;
+    const auto found = added.find(name);
+    const auto given = model.extra.find(name);
+    model.inputs[name] = found != added.end() ? found->second : given != model.extra.end() ? given->second : tensor;
+  }
+  return {};
+}
+
 Expected<Model> load(const Arguments& arguments) {
   Model model;
   for (const std::string& text : arguments.dims) {
@@ -242,6 +277,9 @@ Expected<Model> load(const Arguments& arguments) {
   OPDIFF_RETURN_IF_ERROR(check_sizes(arguments.model, *inferred));
   OPDIFF_RETURN_IF_ERROR(check_labels(arguments.inputs, model, *inferred));
   if (!all) model.inputs = draw_inputs(*types, arguments.seed);
+  if (arguments.mode != "forward")
+    if (const auto applied = apply_mode(arguments, *inferred, model); !applied)
+      return with_context(fmt::format("{} (--mode {})", arguments.model, arguments.mode), applied.error());
   return model;
 }
 
@@ -331,6 +369,7 @@ Expected<int> compare(const Arguments& arguments) {
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
   options.localise = arguments.localise;
   options.profile = arguments.profile;
+  options.training = model.training;
   options.rtol = arguments.rtol;
   options.atol = arguments.atol;
   if (const Tensor* labels = labels_of(model)) options.labels = *labels;
@@ -350,6 +389,9 @@ Expected<int> compare(const Arguments& arguments) {
   record.model_sha256 = model.sha256;
   record.inputs_file = arguments.inputs;
   record.dimensions = model.dimensions;
+  record.mode = arguments.mode;
+  record.loss = arguments.loss;
+  record.optimiser = arguments.optimiser;
   record.seed = arguments.seed;
   record.out = arguments.out;
   record.result = std::move(result);
@@ -389,6 +431,15 @@ void add_compare_command(CLI::App& app, int* status) {
   command->add_option("--inputs", arguments->inputs,
                       "inputs by name (.npz); default: drawn from the seed. An array `label` gives the accuracy");
   command->add_option("--out", arguments->out, "folder for result.json and the culprits' cases");
+  command->add_option("--mode", arguments->mode,
+                      "forward (default); gradient: of every weight and input, from drawn cotangents; step: loss,\n"
+                      "gradients and the optimiser's update, training mode of normalisations included")
+      ->check(CLI::IsMember({"forward", "gradient", "step"}));
+  command->add_option("--loss", arguments->loss,
+                      "of --mode step; default cross-entropy, nll after LogSoftmax; the label is the array `label` of "
+                      "--inputs:\n" + loss_table());
+  command->add_option("--optimizer,--optimiser", arguments->optimiser,
+                      "of --mode step, NAME:key=value,...; default sgd:lr=0.01,momentum=0.9:\n" + optimiser_table());
   command->add_option("--dim", arguments->dims, "NAME=SIZE of a symbolic dimension; may be repeated");
   command->add_option("--bind", arguments->bindings,
                       "OPERATOR=BACKEND or NODE=BACKEND: one more run, the rest on the first backend; may be repeated");
@@ -432,6 +483,8 @@ void add_compare_command(CLI::App& app, int* status) {
       "  opdiff compare lenet5.onnx --backends onnxruntime,torch,onednn --inputs digits.npz --out result\n"
       "  opdiff compare net.onnx --backends onnxruntime@1.23.2:opt=basic,disable=MatMulAddFusion --dim batch=4\n"
       "  opdiff compare net.onnx --backends onnxruntime,onednn --bind Conv=onednn --fail-on precision\n"
+      "  opdiff compare net.onnx --backends torch,onednn --mode gradient\n"
+      "  opdiff compare net.onnx --backends torch:optimizer=fused --mode step --optimizer adam:lr=1e-3\n"
       "  opdiff compare net.onnx --backends faulty:base=onnxruntime,op=Conv,fault=scale   (opdiff backend list "
       "faulty)");
   command->callback([arguments, status] {

@@ -152,6 +152,49 @@ std::string_view documentation(std::string_view op, std::string_view own) {
               .first;
 }
 
+template <class T>
+void scatter(GradientFrame<T>& frame, const Movement& movement) {
+  const auto from = frame.cotangent();
+  std::vector<std::span<T>> to(static_cast<std::size_t>(frame.gradient_call().input_count()));
+  for (int k = 0; k < frame.gradient_call().input_count(); ++k)
+    if (frame.wants(k)) to[static_cast<std::size_t>(k)] = frame.gradient(k);
+  if (movement.source.empty() && from.size() == to[0].size()) {
+    for (std::size_t i = 0; i < to[0].size(); ++i) to[0][i] = T(from[i]);
+    return;
+  }
+  // Terms of each element, in order of the output.
+  std::vector<std::vector<std::int64_t>> first(to.size());
+  for (std::size_t k = 0; k < to.size(); ++k) first[k].assign(to[k].size() + 1, 0);
+  const auto input_of = [&](std::size_t i) { return movement.which.empty() ? 0 : movement.which[i]; };
+  const auto each = [&](auto visit) {
+    for (std::size_t i = 0; i < movement.source.size(); ++i) {
+      const auto k = static_cast<std::size_t>(input_of(i));
+      if (movement.source[i] >= 0 && !to[k].empty()) visit(i, k, static_cast<std::size_t>(movement.source[i]));
+    }
+  };
+  each([&](std::size_t, std::size_t k, std::size_t at) { ++first[k][at + 1]; });
+  std::vector<std::vector<std::size_t>> terms(to.size());
+  for (std::size_t k = 0; k < to.size(); ++k) {
+    for (std::size_t i = 1; i < first[k].size(); ++i) first[k][i] += first[k][i - 1];
+    terms[k].resize(static_cast<std::size_t>(first[k].back()));
+  }
+  std::vector<std::vector<std::int64_t>> next = first;
+  each([&](std::size_t i, std::size_t k, std::size_t at) { terms[k][static_cast<std::size_t>(next[k][at]++)] = i; });
+  for (std::size_t k = 0; k < to.size(); ++k)
+    for (std::size_t at = 0; at < to[k].size(); ++at) {
+      Sum<T> sum;
+      for (auto t = first[k][at]; t < first[k][at + 1]; ++t) sum.add(T(from[terms[k][static_cast<std::size_t>(t)]]));
+      to[k][at] = sum.result();
+    }
+}
+
+template void scatter(GradientFrame<double>&, const Movement&);
+template void scatter(GradientFrame<Quad>&, const Movement&);
+template void scatter(GradientFrame<Enclosure<double>>&, const Movement&);
+template void scatter(GradientFrame<Enclosure<Quad>>&, const Movement&);
+template void scatter(GradientFrame<Working>&, const Movement&);
+template void scatter(GradientFrame<Dual>&, const Movement&);
+
 }  // namespace gradient_detail
 
 std::span<const MetaOperator* const> all_gradients() {

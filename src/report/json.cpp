@@ -194,6 +194,7 @@ json result_json(const RunRecord& record) {
           {"model", {{"file", record.model_file}, {"sha256", record.model_sha256}}},
           {"inputs", record.inputs_file.empty() ? json() : json(record.inputs_file)},
           {"dimensions", record.dimensions},
+          {"mode", record.mode},
           {"seed", record.seed},
           {"backends", std::move(backends)},
           {"status", to_string(worst_status(record.status))},

@@ -56,6 +56,11 @@ void name_repeats(RunRecord* record) {
     for (const auto& [name, value] : record->dimensions) {
       culprit.repeat += " --dim " + shell_quoted(fmt::format("{}={}", name, value));
     }
+    if (record->mode != "forward") culprit.repeat += " --mode " + record->mode;
+    if (record->mode == "step") {
+      if (!record->loss.empty()) culprit.repeat += " --loss " + shell_quoted(record->loss);
+      culprit.repeat += " --optimizer " + shell_quoted(record->optimiser);
+    }
     culprit.repeat += fmt::format(" --seed {}", record->seed);
   }
 }

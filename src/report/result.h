@@ -17,6 +17,7 @@ struct RunRecord {
   std::string model_sha256;
   std::string inputs_file;                         // empty: drawn from the seed
   std::map<std::string, std::int64_t> dimensions;  // --dim
+  std::string mode = "forward", loss, optimiser;   // --mode, --loss, --optimizer
   std::uint64_t seed = 0;
   std::filesystem::path out;  // empty: nothing is written
   double wall_seconds = 0;
