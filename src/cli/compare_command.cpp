@@ -431,13 +431,15 @@ void add_compare_command(CLI::App& app, int* status) {
   command->add_option("--inputs", arguments->inputs,
                       "inputs by name (.npz); default: drawn from the seed. An array `label` gives the accuracy");
   command->add_option("--out", arguments->out, "folder for result.json and the culprits' cases");
-  command->add_option("--mode", arguments->mode,
-                      "forward (default); gradient: of every weight and input, from drawn cotangents; step: loss,\n"
-                      "gradients and the optimiser's update, training mode of normalisations included")
+  command
+      ->add_option("--mode", arguments->mode,
+                   "forward (default); gradient: of every weight and input, from drawn cotangents; step: loss,\n"
+                   "gradients and the optimiser's update, training mode of normalisations included")
       ->check(CLI::IsMember({"forward", "gradient", "step"}));
   command->add_option("--loss", arguments->loss,
                       "of --mode step; default cross-entropy, nll after LogSoftmax; the label is the array `label` of "
-                      "--inputs:\n" + loss_table());
+                      "--inputs:\n" +
+                          loss_table());
   command->add_option("--optimizer,--optimiser", arguments->optimiser,
                       "of --mode step, NAME:key=value,...; default sgd:lr=0.01,momentum=0.9:\n" + optimiser_table());
   command->add_option("--dim", arguments->dims, "NAME=SIZE of a symbolic dimension; may be repeated");

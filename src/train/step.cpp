@@ -331,8 +331,7 @@ Expected<LossSpec> parse_loss(const std::string& text) {
   spec.text = text;
   OPDIFF_TRY(spec.node, parse(text, "loss", kLosses, [](const Option&) -> Expected<bool> { return false; }));
   const auto reduction = spec.node.attributes.find("reduction");
-  const auto* given =
-      reduction == spec.node.attributes.end() ? nullptr : std::get_if<std::string>(&reduction->second);
+  const auto* given = reduction == spec.node.attributes.end() ? nullptr : std::get_if<std::string>(&reduction->second);
   if (given && *given == "none")
     return make_error("loss '{}': a step needs one number, reduction=none gives many", text);
   return spec;

@@ -24,8 +24,8 @@ struct OptimiserSpec {
   std::string text = "sgd:lr=0.01";
   Node node;
   double learning_rate = 0.01;
-  std::optional<double> clip_norm;          // gradients are scaled down to this norm first
-  std::vector<std::string> states;          // names of its state tensors, each of its parameter's shape, all zero at first
+  std::optional<double> clip_norm;  // gradients are scaled down to this norm first
+  std::vector<std::string> states;  // names of its state tensors, each of its parameter's shape, all zero at first
 };
 Expected<OptimiserSpec> parse_optimiser(const std::string& text);
 std::string optimiser_table();
@@ -38,17 +38,17 @@ inline constexpr const char* kStep = "step";
 
 struct StepGraph {
   TrainingGraph training;
-  std::vector<std::string> parameters;      // in order of their first use
-  std::string scores;                       // the model's output that the loss reads
+  std::vector<std::string> parameters;  // in order of their first use
+  std::string scores;                   // the model's output that the loss reads
   // What one step turns into what: parameters, optimiser states, running statistics; input -> output.
   std::map<std::string, std::string> next;
-  TensorMap initial;                        // of every input that `next` names, before the first step
-  TypeMap types;                            // of every tensor
+  TensorMap initial;  // of every input that `next` names, before the first step
+  TypeMap types;      // of every tensor
 };
 
 // `model` is validated and its dimensions are bound. Its floating initialisers become inputs of the step (they change);
-// normalisations and dropouts go to training mode. The label's type follows the loss: int64 of the scores' shape without
-// axis 1 for classes, else the scores' type. Errors name the node or the option that does not fit.
+// normalisations and dropouts go to training mode. The label's type follows the loss: int64 of the scores' shape
+// without axis 1 for classes, else the scores' type. Errors name the node or the option that does not fit.
 Expected<StepGraph> make_step(const Graph& model, const LossSpec& loss, const OptimiserSpec& optimiser);
 
 // The inputs of a step beside the model's own, for a comparison: parameters and running statistics as they are, states
@@ -56,8 +56,8 @@ Expected<StepGraph> make_step(const Graph& model, const LossSpec& loss, const Op
 Expected<TensorMap> step_inputs(const StepGraph& step, const OptimiserSpec& optimiser, const TensorMap& given,
                                 std::uint64_t seed);
 
-// The model and the gradients of all that is differentiable in it, from cotangents of its floating outputs (graph inputs
-// named OUTPUT + "/cotangent").
+// The model and the gradients of all that is differentiable in it, from cotangents of its floating outputs (graph
+// inputs named OUTPUT + "/cotangent").
 Expected<TrainingGraph> make_gradient(const Graph& model, const TypeMap& types);
 
 }  // namespace opdiff
