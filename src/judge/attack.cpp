@@ -129,6 +129,7 @@ EnclosedTensor widest(const MetaOperator& op, const Call& call, DType dtype, std
     for (std::size_t i = 0; i < e.deviation.size(); ++i) {
       e.radius[i] = std::max(e.radius[i], other.radius[i]);
       e.deviation[i] = std::max(e.deviation[i], other.deviation[i]);
+      e.overflow[i] |= other.overflow[i];
     }
   }
   return e;

@@ -92,6 +92,7 @@ template <class V>
 Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
   const Arithmetic& a = arithmetic();
   const double m = x.magnitude();
+  if (!(x.s == x.s)) x.s = kInfinity;                       // nothing times infinitely much: not known
   if (beyond_double(x) || !math::is_finite(x.v)) return x;  // infinite or NaN: the value itself says so
   double step = a.u * (m + x.e);
   using Square = typename Enclosure<V>::Square;
