@@ -1,15 +1,17 @@
 """The torch worker: maps each node to a native call (bindings.py), eagerly or as one compiled function."""
-import itertools
 import os
 import time
+import types
 
 import torch
+import torch._dynamo
 
+import training
 from bindings import BINDINGS, STATIC_INPUTS, TORCH, Call, to_torch
 from opdiff_worker import Backend, Result, Tensor, Unsupported, check_options, instruction_set, serve
 
 NAMES = {kind: name for name, kind in TORCH.items()}
-GRADIENT_DOMAIN = "opdiff.gradient"
+torch._dynamo.config.fail_on_recompile_limit_hit = True  # what is not compiled must not pass for it
 OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium")}
 
 
@@ -57,56 +59,14 @@ class Step:
                 values[name] = result
 
 
-class GradientStep(Step):
-    """A gradient node: the operator's own binding, differentiated by torch's autograd. Its inputs are the operator's,
-    then one cotangent for each of its outputs; its outputs are the gradients of the operator's inputs."""
-
-    def __init__(self, node, opset, constants):
-        attributes = dict(node.attributes)
-        count = attributes.pop("cotangents", 1)
-        self.cotangents = node.inputs[len(node.inputs) - count:]
-        forward = Forward(node, attributes, node.inputs[:len(node.inputs) - count], count)
-        super().__init__(forward, opset, constants)
-        self.outputs = node.outputs
-
-    def arguments(self, values):
-        """What the operator is called with, every tensor a leaf of its own, and {gradient's name: leaf}."""
-        arguments, wanted = [], {}
-        for (name, number), gradient in itertools.zip_longest(self.inputs, self.outputs[:len(self.inputs)]):
-            if name is not None:
-                number = values[name].detach()
-                if gradient:
-                    wanted[gradient] = number.requires_grad_(True)
-            arguments.append(number)
-        return arguments, wanted
-
-    def __call__(self, values):
-        with torch.enable_grad():
-            arguments, wanted = self.arguments(values)
-            results = self.function(self.call, *arguments)
-            results = results if isinstance(results, tuple) else (results,)
-            given = [(y, values[name]) for y, name in zip(results, self.cotangents) if name]
-            gradients = torch.autograd.grad([y for y, _ in given], list(wanted.values()), [dy for _, dy in given],
-                                            allow_unused=True)
-        for (name, leaf), gradient in zip(wanted.items(), gradients):
-            values[name] = torch.zeros_like(leaf) if gradient is None else gradient
-
-
-class Forward:
-    """The operator's node inside a gradient node."""
-
-    def __init__(self, node, attributes, inputs, outputs):
-        self.id, self.op, self.domain = node.id, node.op, ""
-        self.attributes, self.inputs = attributes, inputs
-        self.outputs = [f"y{i}" for i in range(outputs)]
-
-
 def make_step(node, opset, constants):
-    return (GradientStep if node.domain == GRADIENT_DOMAIN else Step)(node, opset, constants)
+    if node.domain == training.DOMAIN:
+        return training.GradientStep(node, Step(training.Forward(node), opset, constants))
+    return Step(node, opset, constants)
 
 
 class Network(torch.nn.Module):
-    """Steps over named values; weights are buffers."""
+    """Steps over named values as one function of `inputs`; weights are buffers."""
 
     def __init__(self, steps, weights, inputs, outputs):
         super().__init__()
@@ -123,6 +83,42 @@ class Network(torch.nn.Module):
         return [values[name] for name in self.output_names]
 
 
+def compiled(module, compiler):
+    """torch keeps 8 compiled programs for one code object and runs what comes after eagerly: each module needs its own."""
+    forward = type(module).forward
+    own = types.FunctionType(forward.__code__.replace(), forward.__globals__, forward.__name__)
+    module.forward = types.MethodType(own, module)
+    return torch.compile(module, backend=compiler, dynamic=False)
+
+
+class CompiledSteps:
+    """Operators as one compiled function. `tracked`: names of weights that must stay inputs, being differentiated."""
+
+    def __init__(self, compiler, steps, state, outputs, tracked=()):
+        self.steps = steps
+        made = {name for step in steps for name in step.outputs}
+        used = sorted({name for step in steps for name, _ in step.inputs if name} - made)
+        self.input_names = [name for name in used if name not in state.weights or name in tracked]
+        self.output_names = [name for name in outputs if name in made]
+        weights = {name: state.weights[name] for name in used if name not in self.input_names}
+        self.module = compiled(Network(steps, weights, self.input_names, self.output_names), compiler)
+
+    def __call__(self, values):
+        results = self.module(*[values[name] for name in self.input_names])
+        return dict(zip(self.output_names, results))
+
+
+class CompiledGradients:
+    """Gradient nodes that do not depend on one another: their operators as one compiled function, one backward pass."""
+
+    def __init__(self, compiler, steps):
+        self.steps = steps
+        self.module = compiled(training.Forwards(steps), compiler)
+
+    def __call__(self, values):
+        return training.run_compiled(self.module, self.steps, values)
+
+
 class State:
     def __init__(self):
         self.steps = []
@@ -130,7 +126,8 @@ class State:
         self.failures = {}
         self.isolated = self.profile = False
         self.input_names = self.output_names = ()
-        self.networks = None  # compiled: [(step ids, Network, its output names)]
+        self.parts = None  # compiled: what is called in turn
+        self.backward = None  # of a whole training graph: training.BackwardPass, before all steps
         self.times = {}
 
 
@@ -161,40 +158,75 @@ class Torch(Backend):
         state.output_names = [item["name"] for item in graph.outputs]
         state.weights = {name: to_torch(tensor) for name, tensor in graph.initialisers.items()}
         constants = dict(state.weights)
-        for node in graph.nodes:
-            try:
-                step = make_step(node, graph.opset, constants)
-                if node.op == "Constant":
-                    constants[node.outputs[0]] = step.function(step.call)
-                state.steps.append(step)
-            except Unsupported as error:
-                if not isolated:
-                    raise Unsupported(f"node '{node.id}': {error}")
-                state.failures[node.id] = ("unsupported", str(error))
-        if self.compile and state.steps:
-            state.networks = [self._network(state, state.steps)]
+        split = training.Split(graph) if graph.training else None
+        if split and split.native:
+            before = [self._step(state, node, graph.opset, constants) for node in split.before]
+            state.steps = [self._step(state, node, graph.opset, constants) for node in split.after]
+            forward = None
+            if self.compile:
+                forward = CompiledSteps(self.compile, before, state, split.wanted, split.gradients)
+            state.backward = training.BackwardPass(split, before, forward)
+        else:
+            state.steps = [self._step(state, node, graph.opset, constants) for node in graph.nodes]
+        state.steps = [step for step in state.steps if step]
+        if self.compile:
+            state.parts = self._parts(state)
         return state
 
-    def _network(self, state, steps):
-        made = {name for step in steps for name in step.outputs}
-        used = {name for step in steps for name, _ in step.inputs if name}
-        outputs = [name for name in state.output_names if name in made or not state.isolated]
-        inputs = [name for name in state.input_names if name in used or name in outputs]
-        weights = {name: tensor for name, tensor in state.weights.items() if name in used or name in outputs}
-        network = Network(steps, weights, inputs, outputs)
-        return steps, torch.compile(network, backend=self.compile, dynamic=False), inputs, outputs
+    @staticmethod
+    def _step(state, node, opset, constants):
+        """None where an isolated node is unsupported."""
+        try:
+            step = make_step(node, opset, constants)
+            if node.op == "Constant":
+                constants[node.outputs[0]] = step.function(step.call)
+            return step
+        except Unsupported as error:
+            if not state.isolated:
+                raise Unsupported(f"node '{node.id}': {error}")
+            state.failures[node.id] = ("unsupported", str(error))
+
+    def _parts(self, state):
+        """Runs of operators, each one function; gradient nodes, which read one another's results, one by one between."""
+        gradients = [step for step in state.steps if isinstance(step, training.GradientStep)]
+        if state.isolated:
+            others = [step for step in state.steps if not isinstance(step, training.GradientStep)]
+            parts = [CompiledSteps(self.compile, others, state, state.output_names)] if others else []
+            return parts + ([CompiledGradients(self.compile, gradients)] if gradients else [])
+        parts, run, asked = [], [], set(state.output_names)
+        for step in [*reversed(state.steps), None]:
+            if step is not None and step not in gradients:
+                run.insert(0, step)
+                continue
+            if run:
+                parts.insert(0, CompiledSteps(self.compile, run, state, sorted(asked)))
+                asked |= {name for own in run for name, _ in own.inputs if name}
+                run = []
+            if step is not None:
+                parts.insert(0, CompiledGradients(self.compile, [step]))
+                asked |= {name for name, _ in step.inputs if name}
+        return parts
 
     def run(self, state, inputs):
         values = {name: to_torch(tensor) for name, tensor in inputs.items()}
         missing = [name for name in state.input_names if name not in values]
         if missing:
             raise ValueError(f"input '{missing[0]}' is missing")
+        values.update(state.weights)
         failures = dict(state.failures)
-        if state.networks is not None:
-            outputs = self._run_compiled(state, values, failures)
-        else:
-            outputs = self._run_eagerly(state, values, failures)
-        return Result({name: from_torch(value) for name, value in outputs.items()}, failures)
+        with torch.no_grad():
+            if state.backward is not None:
+                try:
+                    state.backward(values, lambda step: self._run_step(state, step, values, failures))
+                except (RuntimeError, NotImplementedError) as error:
+                    raise self._named("the backward pass", error)
+            if state.parts is not None:
+                self._run_compiled(state, values, failures)
+            else:
+                for step in state.steps:
+                    self._run_step(state, step, values, failures)
+        outputs = [name for name in state.output_names if name in values or not failures]
+        return Result({name: from_torch(values[name]) for name in outputs}, failures)
 
     @staticmethod
     def _failure(error):
@@ -202,49 +234,46 @@ class Torch(Backend):
             return "out-of-memory", str(error)
         return "unsupported" if is_unsupported(error) else "error", f"{type(error).__name__}: {error}"
 
-    def _run_eagerly(self, state, values, failures):
-        values.update(state.weights)
-        with torch.no_grad():
-            for step in state.steps:
-                start = time.perf_counter()
-                try:
-                    step(values)
-                except Exception as error:
-                    if not state.isolated:
-                        raise self._named(step, error)
-                    failures[step.id] = self._failure(error)
-                if state.profile:
-                    state.times.setdefault(step.id, []).append((time.perf_counter() - start) * 1e3)
-        return {name: values[name] for name in state.output_names if name in values or not failures}
-
     @staticmethod
-    def _named(step, error):
+    def _named(place, error):
         kind, reason = Torch._failure(error)
         wrapper = {"unsupported": Unsupported, "out-of-memory": MemoryError}.get(kind, RuntimeError)
-        return wrapper(f"node '{step.id}': {reason}")
+        return wrapper(f"{place}: {reason}")
+
+    def _run_step(self, state, step, values, failures):
+        start = time.perf_counter()
+        try:
+            start = step(values) or start  # a gradient says when its backward pass began
+        except Exception as error:
+            if not state.isolated:
+                raise self._named(f"node '{step.id}'", error)
+            failures[step.id] = self._failure(error)
+        if state.profile:
+            state.times.setdefault(step.id, []).append((time.perf_counter() - start) * 1e3)
 
     def _run_compiled(self, state, values, failures):
-        outputs = {}
-        if state.isolated and len(state.networks) == 1 and len(state.steps) > 1:
-            try:
-                return self._call(state.networks[0], values)
-            except Exception:  # find out whose fault it is
-                state.networks = [self._network(state, [step]) for step in state.steps]
-        for network in state.networks:
-            try:
-                outputs.update(self._call(network, values))
-            except Exception as error:
-                kind, reason = self._failure(error)
-                if not state.isolated:
-                    raise Unsupported(reason) if kind == "unsupported" else error
-                failures[network[0][0].id] = (kind, reason)
-        return outputs
-
-    @staticmethod
-    def _call(network, values):
-        _, module, inputs, outputs = network
-        with torch.no_grad():
-            return dict(zip(outputs, module(*[values[name] for name in inputs])))
+        parts = []
+        for part in state.parts:
+            if state.isolated and len(part.steps) > 1:
+                try:
+                    values.update(part(values))
+                    parts.append(part)
+                    continue
+                except Exception:  # find out whose fault it is
+                    single = [CompiledGradients(self.compile, [step]) if isinstance(step, training.GradientStep) else
+                              CompiledSteps(self.compile, [step], state, state.output_names) for step in part.steps]
+            else:
+                single = [part]
+            parts.extend(single)
+            for one in single:
+                try:
+                    values.update(one(values))
+                except Exception as error:
+                    kind, reason = self._failure(error)
+                    if not state.isolated:
+                        raise Unsupported(reason) if kind == "unsupported" else error
+                    failures[one.steps[0].id] = (kind, reason)
+        state.parts = parts
 
     def node_times(self, state):
         times, state.times = state.times, {}
