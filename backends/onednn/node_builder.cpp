@@ -29,6 +29,14 @@ double element(const Value& value, std::size_t index) {
   throw sdk::Unsupported("a scalar of dtype " + value.dtype);
 }
 
+std::size_t cotangents_of(const sdk::Node& node) {
+  if (node.domain != kGradientDomain) return 0;
+  const std::int64_t count = node.integer("cotangents", 1);
+  if (count < 1 || static_cast<std::size_t>(count) > node.inputs.size())
+    throw std::invalid_argument("attribute 'cotangents' is " + std::to_string(count));
+  return static_cast<std::size_t>(count);
+}
+
 }  // namespace
 
 void Kernel::execute() {
@@ -47,9 +55,9 @@ void Kernel::execute() {
 
 NodeBuilder::NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& values, bool everything_known,
                          const Fusion* fusion)
-    : node_(node), opset_(opset), values_(values), everything_known_(everything_known), fusion_(fusion) {}
+    : node_(node), cotangents_(cotangents_of(node)), opset_(opset), values_(values), everything_known_(everything_known), fusion_(fusion) {}
 
-bool NodeBuilder::has(std::size_t index) const { return index < node_.inputs.size() && !node_.inputs[index].empty(); }
+bool NodeBuilder::has(std::size_t index) const { return index < input_count() && !node_.inputs[index].empty(); }
 
 bool NodeBuilder::wants_output(std::size_t index) const {
   return index < node_.outputs.size() && !node_.outputs[index].empty();
@@ -76,6 +84,40 @@ const Value& NodeBuilder::floating(std::size_t index) const {
                            "; oneDNN computes this operator in float, float16 and bfloat16");
   }
   return value;
+}
+
+const Value& NodeBuilder::cotangent() const {
+  if (!is_gradient() || node_.inputs[input_count()].empty()) throw sdk::Unsupported("no cotangent of output 0");
+  const Value& value = value_named(node_.inputs[input_count()], "cotangent");
+  if (!is_floating(value.dtype)) throw sdk::Unsupported("a cotangent of dtype " + value.dtype);
+  return value;
+}
+
+bool NodeBuilder::wants_gradient(std::size_t index) const {
+  return wants_output(index) && has(index) && sdk::element_count(input(index).shape) > 0;
+}
+
+Value& NodeBuilder::gradient(std::size_t index) { return output(index, input(index).dtype, input(index).shape); }
+
+Value& NodeBuilder::gradient(std::size_t index, const Desc& layout) {
+  return output(index, input(index).dtype, input(index).shape, layout);
+}
+
+bool NodeBuilder::gradients_are_empty(const Shape& shape) {
+  if (cotangent().shape != shape) {
+    throw std::invalid_argument("the cotangent has shape " + sdk::to_string(cotangent().shape) + "; expected " +
+                                sdk::to_string(shape));
+  }
+  bool empty = true;
+  for (std::size_t i = 0; i < input_count(); ++i) {
+    if (wants_gradient(i)) {
+      empty = false;
+    } else if (wants_output(i)) {
+      gradient(i);
+    }
+  }
+  if (!empty && sdk::element_count(shape) == 0) throw sdk::Unsupported("a gradient that sums over nothing");
+  return empty;
 }
 
 std::vector<std::int64_t> NodeBuilder::integers(std::size_t index) const {
@@ -188,6 +230,45 @@ bool NodeBuilder::is_empty(std::size_t index, const std::string& dtype, const Sh
   if (sdk::element_count(shape) > 0) return false;
   output(index, dtype, shape);
   return true;
+}
+
+dnnl::memory NodeBuilder::expanded(const dnnl::memory& dense_source, const Dims& seen, const Dims& dims) {
+  const auto type = dense_source.get_desc().get_data_type();
+  const dnnl::memory to = scratch(dense(type, dims));
+  Dims strides = dense_strides(seen);
+  for (std::size_t i = 0; i < seen.size(); ++i) strides[i] = seen[i] == 1 ? 0 : strides[i];
+  const std::size_t size = dnnl::memory::data_type_size(type);
+  add_host([from = dense_source, to, strides, shape = Shape(dims.begin(), dims.end()), size] {
+    copy_strided(static_cast<const std::byte*>(from.get_data_handle()), 0, strides, shape, size,
+                 static_cast<std::byte*>(to.get_data_handle()));
+  });
+  return to;
+}
+
+void NodeBuilder::add_sum(const dnnl::memory& full, const dnnl::memory& target, float factor) {
+  if (full.get_desc().get_dims() == target.get_desc().get_dims()) return add_scaled(full, target, factor);
+  const Dims dims = target.get_desc().get_dims();
+  const dnnl::memory sum = factor == 1 ? target : scratch(dense(dnnl::memory::data_type::f32, dims));
+  const dnnl::reduction::primitive_desc description(engine(), dnnl::algorithm::reduction_sum, full.get_desc(),
+                                                    sum.get_desc(), 0, 0);
+  add(dnnl::reduction(description), {{DNNL_ARG_SRC, full}, {DNNL_ARG_DST, sum}});
+  if (factor != 1) add_scaled(sum, target, factor);
+}
+
+void NodeBuilder::add_scaled(const dnnl::memory& from, const dnnl::memory& to, float factor) {
+  if (factor == 1) return add_reorder(from, to);
+  dnnl::primitive_attr attributes;
+  attributes.set_scales_mask(DNNL_ARG_SRC, 0);
+  const dnnl::reorder::primitive_desc description(engine(), from.get_desc(), engine(), to.get_desc(), attributes);
+  add(dnnl::reorder(description), {{DNNL_ARG_FROM, from},
+                                   {DNNL_ARG_TO, to},
+                                   {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(factor)}});
+}
+
+dnnl::memory NodeBuilder::scale_memory(float scale) {
+  dnnl::memory memory = scratch(dense("float", {1}));
+  std::memcpy(memory.get_data_handle(), &scale, sizeof scale);
+  return memory;
 }
 
 dnnl::memory NodeBuilder::scratch(const Desc& layout) {

@@ -9,7 +9,9 @@ namespace {
 
 constexpr std::int64_t kOldestOpset = 7;  // before it, broadcasting was an attribute
 
-std::string name_of(const sdk::Node& node) { return "node '" + node.id + "' (" + node.op + "): "; }
+std::string name_of(const sdk::Node& node) {
+  return "node '" + node.id + "' (" + node.op + (node.domain == kGradientDomain ? " gradient" : "") + "): ";
+}
 
 // The exception being handled, as one that names the node.
 [[noreturn]] void rethrow_for(const sdk::Node& node) {
@@ -129,11 +131,13 @@ void Program::build_now(std::size_t index, bool everything_known) {
       if (const auto found = dead_.find(name); found != dead_.end())
         throw std::runtime_error("its input '" + name + "' is missing because node '" + found->second + "' failed");
     }
-    if (!node.domain.empty() && node.domain != "ai.onnx")
+    const bool gradient = node.domain == kGradientDomain;
+    if (!node.domain.empty() && node.domain != "ai.onnx" && !gradient)
       throw sdk::Unsupported("operators of domain '" + node.domain + "' have no binding");
-    const auto binding = binding_table().find(node.op);
+    const auto binding = binding_table().find((gradient ? "gradient/" : "") + node.op);
     if (binding == binding_table().end()) throw sdk::Unsupported("this operator has no binding to oneDNN");
-    NodeBuilder builder(node, graph_.opset, values_, everything_known,
+    const auto opset = graph_.opsets.find(kGradientDomain);
+    NodeBuilder builder(node, gradient && opset != graph_.opsets.end() ? opset->second : graph_.opset, values_, everything_known,
                         entry.fusion.followers.empty() ? nullptr : &entry.fusion);
     binding->second(builder);
     entry.kernel = builder.take();

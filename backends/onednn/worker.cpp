@@ -91,7 +91,10 @@ class Worker : public sdk::Backend {
         std::to_string(version->major) + "." + std::to_string(version->minor) + "." + std::to_string(version->patch);
     hello.build = version->hash;
     hello.isa = instruction_set();
-    for (const auto& [op, unused] : binding_table()) hello.operators.push_back(op);
+    hello.gradient = true;
+    for (const auto& [op, unused] : binding_table()) {
+      if (op.find('/') == std::string::npos) hello.operators.push_back(op);
+    }
     for (const std::string dtype : {"float", "float16", "bfloat16"}) {
       if (computes(dtype)) hello.dtypes.push_back(dtype);
     }

@@ -1,4 +1,4 @@
-// Add, Sub, Mul, Div: the binary primitive, with numpy's broadcasting.
+// Add, Sub, Mul, Div and their gradients: the binary primitive, with numpy's broadcasting, and reduction.
 #include "../node_builder.h"
 
 namespace opdiff::onednn {
@@ -6,18 +6,9 @@ namespace {
 
 using Description = dnnl::binary::primitive_desc;
 
-// `value` with its dimensions of size one repeated up to `shape`, by a plain copy.
 dnnl::memory expanded(NodeBuilder& builder, const Value& value, const Shape& shape) {
-  const dnnl::memory from = builder.dense_memory(value);
-  const dnnl::memory to = builder.scratch(dense(value.dtype, shape));
-  const Shape seen = with_leading_ones(value.shape, shape.size());
-  Dims strides = dense_strides(seen);
-  for (std::size_t i = 0; i < seen.size(); ++i) strides[i] = seen[i] == 1 ? 0 : strides[i];
-  builder.add_host([from, to, strides, shape, size = sdk::element_size(value.dtype)] {
-    copy_strided(static_cast<const std::byte*>(from.get_data_handle()), 0, strides, shape, size,
-                 static_cast<std::byte*>(to.get_data_handle()));
-  });
-  return to;
+  return builder.expanded(builder.dense_memory(value), dims_of(with_leading_ones(value.shape, shape.size())),
+                          dims_of(shape));
 }
 
 void binary(NodeBuilder& builder, dnnl::algorithm algorithm) {
@@ -53,6 +44,68 @@ void binary(NodeBuilder& builder, dnnl::algorithm algorithm) {
   finish(both, expanded(builder, a, shape), expanded(builder, b, shape));
 }
 
+// Gradients, term by term: products in float, then summed where an operand was broadcast.
+class Gradient {
+ public:
+  explicit Gradient(NodeBuilder& builder)
+      : builder_(builder),
+        a_(builder.floating(0)),
+        b_(builder.floating(1)),
+        shape_(broadcast(a_.shape, b_.shape)),
+        wide_(dense("float", shape_)) {
+    if (a_.dtype != b_.dtype) throw std::invalid_argument("the operands have different dtypes");
+  }
+
+  const Value& a() const { return a_; }
+  const Value& b() const { return b_; }
+  const Shape& shape() const { return shape_; }
+  dnnl::memory cotangent() { return builder_.dense_memory(builder_.cotangent()); }
+  // An operand, all of it: only the second operand of the primitive may be broadcast.
+  dnnl::memory full(const Value& value) {
+    return value.shape == shape_ ? builder_.dense_memory(value) : expanded(builder_, value, shape_);
+  }
+  dnnl::memory seen(const Value& value) {
+    return builder_.dense_view(value, dense(*data_type(value.dtype), dims_of(with_leading_ones(value.shape, shape_.size()))));
+  }
+  dnnl::memory combine(dnnl::algorithm algorithm, const dnnl::memory& first, const dnnl::memory& second) {
+    const Description description(engine(), algorithm, first.get_desc(), second.get_desc(), wide_);
+    const dnnl::memory result = builder_.scratch(wide_);
+    builder_.add(dnnl::binary(description),
+                 {{DNNL_ARG_SRC_0, first}, {DNNL_ARG_SRC_1, second}, {DNNL_ARG_DST, result}});
+    return result;
+  }
+  void finish(std::size_t index, const dnnl::memory& terms, float factor = 1) {
+    const Value& x = index == 0 ? a_ : b_;
+    const Desc seen = dense(*data_type(x.dtype), dims_of(with_leading_ones(x.shape, shape_.size())));
+    builder_.add_sum(terms, dnnl::memory(seen, engine(), builder_.gradient(index).data()), factor);
+  }
+
+ private:
+  NodeBuilder& builder_;
+  const Value &a_, &b_;
+  Shape shape_;
+  Desc wide_;
+};
+
+template <dnnl::algorithm kind>
+void gradient(NodeBuilder& builder) {
+  using dnnl::algorithm;
+  Gradient own(builder);
+  if (builder.gradients_are_empty(own.shape())) return;
+  const auto cotangent = own.cotangent();
+  constexpr bool sums = kind == algorithm::binary_add || kind == algorithm::binary_sub;
+  if (builder.wants_gradient(0)) {
+    own.finish(0, sums ? cotangent
+                       : own.combine(kind == algorithm::binary_mul ? kind : algorithm::binary_div, cotangent,
+                                     own.seen(own.b())));
+  }
+  if (!builder.wants_gradient(1)) return;
+  if (sums) return own.finish(1, cotangent, kind == algorithm::binary_sub ? -1 : 1);
+  if (kind == algorithm::binary_mul) return own.finish(1, own.combine(kind, cotangent, own.seen(own.a())));
+  const auto quotient = own.combine(kind, own.full(own.a()), own.seen(own.b()));
+  own.finish(1, own.combine(algorithm::binary_mul, cotangent, own.combine(kind, quotient, own.seen(own.b()))), -1);
+}
+
 template <dnnl::algorithm algorithm>
 void bind(NodeBuilder& builder) {
   binary(builder, algorithm);
@@ -65,7 +118,11 @@ Bindings binary_bindings() {
   return {{"Add", bind<algorithm::binary_add>},
           {"Sub", bind<algorithm::binary_sub>},
           {"Mul", bind<algorithm::binary_mul>},
-          {"Div", bind<algorithm::binary_div>}};
+          {"Div", bind<algorithm::binary_div>},
+          {"gradient/Add", gradient<algorithm::binary_add>},
+          {"gradient/Sub", gradient<algorithm::binary_sub>},
+          {"gradient/Mul", gradient<algorithm::binary_mul>},
+          {"gradient/Div", gradient<algorithm::binary_div>}};
 }
 
 }  // namespace opdiff::onednn

@@ -1,4 +1,4 @@
-// Element-wise operators of one tensor: the eltwise primitive, alone or as a post-operation.
+// Element-wise operators of one tensor and their gradients: the eltwise primitive, alone or as a post-operation.
 #include <cmath>
 #include <limits>
 
@@ -7,12 +7,17 @@
 namespace opdiff::onednn {
 namespace {
 
+// Clip without limits: a copy, NaN included.
+bool is_a_copy(const Eltwise& operation) {
+  return operation.algorithm == dnnl::algorithm::eltwise_clip && std::isinf(operation.alpha) &&
+         std::isinf(operation.beta) && operation.alpha < operation.beta;
+}
+
 void eltwise(NodeBuilder& builder) {
   const Value& x = builder.floating(0);
   if (builder.is_empty(0, x.dtype, x.shape)) return;
   const Eltwise operation = eltwise_of(builder);
-  if (operation.algorithm == dnnl::algorithm::eltwise_clip && std::isinf(operation.alpha) &&
-      std::isinf(operation.beta) && operation.alpha < operation.beta) {  // no limit at all: a copy, NaN included
+  if (is_a_copy(operation)) {
     const Desc layout = x.memory.get_desc();
     return builder.add_reorder(x.memory, builder.output(0, x.dtype, x.shape, layout).memory);
   }
@@ -22,6 +27,25 @@ void eltwise(NodeBuilder& builder) {
                                                           operation.beta);
   const Value& y = builder.output(0, x.dtype, x.shape, description.dst_desc());
   builder.add(dnnl::eltwise_forward(description), {{DNNL_ARG_SRC, x.memory}, {DNNL_ARG_DST, y.memory}});
+}
+
+void gradient(NodeBuilder& builder) {
+  const Value& x = builder.floating(0);
+  if (builder.gradients_are_empty(x.shape)) return;
+  const Eltwise operation = eltwise_of(builder);
+  if (is_a_copy(operation)) {
+    return builder.add_reorder(builder.cotangent().memory, builder.gradient(0).memory);
+  }
+  const Desc layout = x.memory.get_desc();
+  const dnnl::eltwise_forward::primitive_desc forward(engine(), dnnl::prop_kind::forward_training, operation.algorithm,
+                                                      layout, layout, operation.alpha, operation.beta);
+  const dnnl::eltwise_backward::primitive_desc description(engine(), operation.algorithm, layout, layout, layout,
+                                                           operation.alpha, operation.beta, forward);
+  const auto cotangent = builder.in_layout(builder.cotangent(), description.diff_dst_desc());
+  builder.add(dnnl::eltwise_backward(description),
+              {{DNNL_ARG_SRC, x.memory},
+               {DNNL_ARG_DIFF_DST, cotangent},
+               {DNNL_ARG_DIFF_SRC, builder.gradient(0, description.diff_src_desc()).memory}});
 }
 
 Eltwise clip(const NodeBuilder& builder) {
@@ -68,7 +92,10 @@ Eltwise eltwise_of(const NodeBuilder& builder) { return table().at(builder.node(
 
 Bindings eltwise_bindings() {
   Bindings bindings;
-  for (const auto& [op, unused] : table()) bindings.emplace_back(op, eltwise);
+  for (const auto& [op, unused] : table()) {
+    bindings.emplace_back(op, eltwise);
+    bindings.emplace_back("gradient/" + op, gradient);
+  }
   return bindings;
 }
 

@@ -1,4 +1,4 @@
-// Transpose, Concat, Slice, Pad and Cast: reorders between strided views, or the concat primitive; a host
+// Transpose, Concat, Slice, Pad, Cast and their gradients: reorders between strided views, or the concat primitive; a host
 // copy for the dtypes that oneDNN does not know (shape arithmetic in int64).
 #include <algorithm>
 #include <cstring>
@@ -32,8 +32,18 @@ void transpose(NodeBuilder& builder) {
     throw std::invalid_argument("attribute 'perm' is " + sdk::to_string(order) + "; expected a permutation of " +
                                 std::to_string(rank) + " axes");
   }
-  const Dims strides = dense_strides(x.shape);
   Shape shape;
+  if (builder.is_gradient()) {
+    for (const auto axis : order) shape.push_back(x.shape[static_cast<std::size_t>(axis)]);
+    if (builder.gradients_are_empty(shape)) return;
+    Dims back(rank);
+    const Dims strides = dense_strides(shape);
+    for (std::size_t i = 0; i < rank; ++i) back[static_cast<std::size_t>(order[i])] = strides[i];
+    const Value& dy = builder.cotangent();
+    const Desc seen = rank == 0 ? dense(dy.dtype, {}) : Desc(x.shape, *data_type(dy.dtype), back);
+    return builder.add_reorder(builder.dense_view(dy, seen), builder.gradient(0).memory);
+  }
+  const Dims strides = dense_strides(x.shape);
   Dims permuted;
   for (const auto axis : order) {
     shape.push_back(x.shape[static_cast<std::size_t>(axis)]);
@@ -47,7 +57,7 @@ void transpose(NodeBuilder& builder) {
 }
 
 void concat(NodeBuilder& builder) {
-  const std::size_t count = builder.node().inputs.size();
+  const std::size_t count = builder.input_count();
   if (count == 0) throw std::invalid_argument("it has no inputs");
   const Value& first = builder.input(0);
   if (!builder.node().has("axis")) throw std::invalid_argument("attribute 'axis' is missing");
@@ -66,6 +76,20 @@ void concat(NodeBuilder& builder) {
     }
     shape[axis] += part.shape[axis];
     if (sdk::element_count(part.shape) > 0) parts.push_back(&part);
+  }
+  if (builder.is_gradient()) {
+    if (builder.gradients_are_empty(shape)) return;
+    const Value& dy = builder.cotangent();
+    Dims offsets(shape.size(), 0);
+    for (std::size_t i = 0; i < count; ++i) {
+      const Shape& part = builder.input(i).shape;
+      if (builder.wants_gradient(i)) {
+        const Desc seen = dense(dy.dtype, shape).submemory_desc(part, offsets);
+        builder.add_reorder(builder.dense_view(dy, seen), builder.gradient(i).memory);
+      }
+      offsets[axis] += part[axis];
+    }
+    return;
   }
   if (builder.is_empty(0, first.dtype, shape)) return;
   if (!data_type(first.dtype)) {
@@ -96,6 +120,19 @@ void concat(NodeBuilder& builder) {
   const dnnl::concat::primitive_desc description(engine(), static_cast<int>(axis), layouts);
   arguments[DNNL_ARG_DST] = builder.output(0, first.dtype, shape, description.dst_desc()).memory;
   builder.add(dnnl::concat(description), arguments);
+}
+
+// The gradient of input 0: zeros, but `part` of the cotangent (from `from` on) at `to`.
+void copy_into_zeros(NodeBuilder& builder, const Shape& part, const Dims& from, const Dims& to) {
+  const Value& dy = builder.cotangent();
+  const Value& dx = builder.gradient(0);
+  const std::size_t bytes = sdk::element_count(dx.shape) * sdk::element_size(dx.dtype);
+  builder.add_host([to = dx.memory, bytes] { std::memset(to.get_data_handle(), 0, bytes); });
+  if (sdk::element_count(part) == 0) return;
+  if (part.empty()) return builder.add_reorder(builder.dense_memory(dy), dx.memory);
+  const Desc seen = dense(dy.dtype, dy.shape).submemory_desc(part, from);
+  const Desc target = dense(dx.dtype, dx.shape).submemory_desc(part, to);
+  builder.add_reorder(builder.dense_view(dy, seen), dnnl::memory(target, engine(), dx.data()));
 }
 
 void slice(NodeBuilder& builder) {
@@ -136,6 +173,11 @@ void slice(NodeBuilder& builder) {
     unit = unit && (step == 1 || shape[axis] == 1);
     strides[axis] = shape[axis] == 1 ? strides[axis] : strides[axis] * step;
   }
+  if (builder.is_gradient()) {
+    if (builder.gradients_are_empty(shape)) return;
+    if (!unit) throw sdk::Unsupported("a step other than 1: a oneDNN sub-memory has none");
+    return copy_into_zeros(builder, shape, Dims(rank, 0), offsets);
+  }
   if (!data_type(x.dtype) || rank == 0) return move_strided(builder, x, offset, strides, shape);
   if (builder.is_empty(0, x.dtype, shape)) return;
   if (!unit) throw sdk::Unsupported("a step other than 1: a oneDNN sub-memory has none");
@@ -158,7 +200,7 @@ void pad(NodeBuilder& builder) {
     throw std::invalid_argument("pads has " + std::to_string(given.size()) + " values; expected " +
                                 std::to_string(2 * axes.size()));
   }
-  const double fill = by_input ? (builder.has(2) ? builder.scalar(2) : 0) : builder.node().real("value", 0);
+  const double fill = builder.is_gradient() ? 0 : by_input ? (builder.has(2) ? builder.scalar(2) : 0) : builder.node().real("value", 0);
   Shape shape = x.shape, kept = x.shape;
   Dims from_offset(rank, 0), to_offset(rank, 0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -171,6 +213,10 @@ void pad(NodeBuilder& builder) {
     kept[axis] += std::min<std::int64_t>(before, 0) + std::min<std::int64_t>(after, 0);
     if (shape[axis] < 0 || kept[axis] < 0)
       throw std::invalid_argument("pads remove more than there is along axis " + std::to_string(axis));
+  }
+  if (builder.is_gradient()) {
+    if (!builder.gradients_are_empty(shape)) copy_into_zeros(builder, kept, to_offset, from_offset);
+    return;
   }
   if (builder.is_empty(0, x.dtype, shape)) return;
   const dnnl::memory source = builder.dense_memory(x);
@@ -211,6 +257,13 @@ void cast(NodeBuilder& builder) {
     throw sdk::Unsupported("from " + x.dtype + " to " + to->second +
                            ": oneDNN casts between float, float16 and bfloat16, and from int32, int8, uint8 to float");
   }
+  if (builder.is_gradient()) {
+    if (!is_floating(x.dtype)) throw sdk::Unsupported("the gradient of a cast from " + x.dtype);
+    if (builder.gradients_are_empty(x.shape)) return;
+    const Value& dy = builder.cotangent();
+    const dnnl::memory from = x.dtype == "float" ? builder.dense_memory(dy) : builder.in_layout(dy, dense("float", x.shape));
+    return builder.add_reorder(from, builder.gradient(0).memory);
+  }
   if (builder.is_empty(0, to->second, x.shape)) return;
   if (x.dtype != "float" && to->second != "float") {  // float holds both: one rounding, as in a direct cast
     const dnnl::memory wide = builder.in_layout(x, dense("float", x.shape));
@@ -223,7 +276,14 @@ void cast(NodeBuilder& builder) {
 }  // namespace
 
 Bindings movement_bindings() {
-  return {{"Transpose", transpose}, {"Concat", concat}, {"Slice", slice}, {"Pad", pad}, {"Cast", cast}};
+  Bindings bindings;
+  const Bindings operators = {
+      {"Transpose", transpose}, {"Concat", concat}, {"Slice", slice}, {"Pad", pad}, {"Cast", cast}};
+  for (const auto& [op, binding] : operators) {
+    bindings.emplace_back(op, binding);
+    bindings.emplace_back("gradient/" + op, binding);
+  }
+  return bindings;
 }
 
 }  // namespace opdiff::onednn

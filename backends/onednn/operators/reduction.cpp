@@ -1,4 +1,4 @@
-// ReduceMean: the reduction primitive.
+// ReduceMean: the reduction primitive. Its gradient: the cotangent over their number, repeated.
 #include <set>
 
 #include "../node_builder.h"
@@ -29,6 +29,17 @@ void reduce_mean(NodeBuilder& builder) {
     target[i] = 1;
     if (keep) shape.push_back(1);
   }
+  if (builder.is_gradient()) {
+    if (builder.gradients_are_empty(shape)) return;
+    const dnnl::memory cotangent = builder.dense_memory(builder.cotangent());
+    const Desc layout = cotangent.get_desc();
+    const auto count = static_cast<float>(sdk::element_count(x.shape)) / static_cast<float>(sdk::element_count(shape));
+    const dnnl::eltwise_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference,
+                                                            dnnl::algorithm::eltwise_linear, layout, layout, 1 / count);
+    const dnnl::memory shared = builder.scratch(layout);
+    builder.add(dnnl::eltwise_forward(description), {{DNNL_ARG_SRC, cotangent}, {DNNL_ARG_DST, shared}});
+    return builder.add_reorder(builder.expanded(shared, target, dims_of(x.shape)), builder.gradient(0).memory);
+  }
   if (builder.is_empty(0, x.dtype, shape)) return;
   if (sdk::element_count(x.shape) == 0) throw sdk::Unsupported("a mean of nothing");
   const Desc layout = dense(*data_type(x.dtype), target);
@@ -43,6 +54,6 @@ void reduce_mean(NodeBuilder& builder) {
 
 }  // namespace
 
-Bindings reduction_bindings() { return {{"ReduceMean", reduce_mean}}; }
+Bindings reduction_bindings() { return {{"ReduceMean", reduce_mean}, {"gradient/ReduceMean", reduce_mean}}; }
 
 }  // namespace opdiff::onednn

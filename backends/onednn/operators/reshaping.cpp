@@ -1,4 +1,4 @@
-// Operators that only change the shape: dense copies, of any dtype. And Constant and Shape, made on the host.
+// Operators that only change the shape, and their gradients: dense copies, of any dtype. And Constant and Shape, made on the host.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -19,6 +19,15 @@ void copy_as(NodeBuilder& builder, const Value& x, const Shape& shape) {
   builder.add_host([from, to = y.memory, bytes = sdk::element_count(shape) * sdk::element_size(x.dtype)] {
     std::memcpy(to.get_data_handle(), from.get_data_handle(), bytes);
   });
+}
+
+// Of all of them: the cotangent in the input's shape.
+void gradient(NodeBuilder& builder) {
+  const Value& x = builder.floating(0);
+  const Value& dy = builder.cotangent();
+  for (std::size_t i = 1; i < builder.node().outputs.size(); ++i)
+    if (builder.wants_output(i)) throw std::invalid_argument("the gradient of input " + std::to_string(i));
+  copy_as(builder, dy, x.shape);
 }
 
 void identity(NodeBuilder& builder) { copy_as(builder, builder.input(0), builder.input(0).shape); }
@@ -159,7 +168,9 @@ void shape_of(NodeBuilder& builder) {
 
 Bindings reshaping_bindings() {
   return {{"Identity", identity}, {"Dropout", dropout},   {"Reshape", reshape},     {"Flatten", flatten},
-          {"Squeeze", squeeze},   {"Constant", constant}, {"Unsqueeze", unsqueeze}, {"Shape", shape_of}};
+          {"Squeeze", squeeze},   {"Constant", constant}, {"Unsqueeze", unsqueeze}, {"Shape", shape_of},
+          {"gradient/Identity", gradient}, {"gradient/Dropout", gradient}, {"gradient/Reshape", gradient},
+          {"gradient/Flatten", gradient}, {"gradient/Squeeze", gradient}, {"gradient/Unsqueeze", gradient}};
 }
 
 }  // namespace opdiff::onednn
