@@ -248,11 +248,14 @@ dnnl::memory NodeBuilder::expanded(const dnnl::memory& dense_source, const Dims&
 void NodeBuilder::add_sum(const dnnl::memory& full, const dnnl::memory& target, float factor) {
   if (full.get_desc().get_dims() == target.get_desc().get_dims()) return add_scaled(full, target, factor);
   const Dims dims = target.get_desc().get_dims();
-  const dnnl::memory sum = factor == 1 ? target : scratch(dense(dnnl::memory::data_type::f32, dims));
+  // A sum in float becomes nothing but float.
+  const auto type = full.get_desc().get_data_type();
+  const bool direct = factor == 1 && type == target.get_desc().get_data_type();
+  const dnnl::memory sum = direct ? target : scratch(dense(dnnl::memory::data_type::f32, dims));
   const dnnl::reduction::primitive_desc description(engine(), dnnl::algorithm::reduction_sum, full.get_desc(),
                                                     sum.get_desc(), 0, 0);
   add(dnnl::reduction(description), {{DNNL_ARG_SRC, full}, {DNNL_ARG_DST, sum}});
-  if (factor != 1) add_scaled(sum, target, factor);
+  if (!direct) add_scaled(sum, target, factor);
 }
 
 void NodeBuilder::add_scaled(const dnnl::memory& from, const dnnl::memory& to, float factor) {

@@ -31,6 +31,25 @@ Expected<void> read(const BackendSpec& spec, const char* key, std::optional<T>& 
 
 }  // namespace
 
+std::string operator_name(const Node& node) {
+  constexpr std::string_view kOwn = "opdiff.";
+  if (node.domain.empty() || node.domain == "ai.onnx") return node.op;
+  const bool own = node.domain.starts_with(kOwn);
+  return (own ? node.domain.substr(kOwn.size()) : node.domain) + "." + node.op;
+}
+
+Expected<std::size_t> changed_output(const Node& node, const Fault& fault) {
+  if (fault.output) {
+    const auto output = static_cast<std::size_t>(*fault.output);
+    if (*fault.output < 0 || output >= node.outputs.size() || node.outputs[output].empty())
+      return make_error("it gives no output {}", *fault.output);
+    return output;
+  }
+  for (std::size_t i = 0; i < node.outputs.size(); ++i)
+    if (!node.outputs[i].empty()) return i;
+  return make_error("it gives no output");
+}
+
 std::set<std::string> reached(const Graph& graph, const std::vector<std::size_t>& seeds) {
   std::set<std::string> tensors;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
@@ -58,13 +77,13 @@ std::vector<std::size_t> matches(const Graph& graph, const Fault& fault) {
   }
   return positions(graph, [&](const Node& item) {
     const bool ours = item.id.find(kFaultMark) != std::string::npos;  // added by a fault on top of this one
-    return !ours && (node.empty() || item.id == node) && (fault.op.empty() || item.op == fault.op);
+    return !ours && (node.empty() || item.id == node) && (fault.op.empty() || operator_name(item) == fault.op);
   });
 }
 
 Expected<Fault> parse_fault(const BackendSpec& spec) {
   static const std::set<std::string> known = {"base", "op",    "node",  "fault", "size",      "relative", "index",
-                                              "axis", "count", "input", "to",    "attribute", "value",    "pair"};
+                                              "axis", "count", "input", "output", "to", "attribute", "value", "pair"};
   for (const auto& [key, value] : spec.options) {
     if (!known.contains(key))
       return make_error("'{}': unknown option '{}'; see: opdiff backend list faulty", to_string(spec), key);
@@ -93,6 +112,7 @@ Expected<Fault> parse_fault(const BackendSpec& spec) {
   OPDIFF_RETURN_IF_ERROR(read(spec, "axis", fault.axis));
   OPDIFF_RETURN_IF_ERROR(read(spec, "count", fault.count));
   OPDIFF_RETURN_IF_ERROR(read(spec, "input", fault.input));
+  OPDIFF_RETURN_IF_ERROR(read(spec, "output", fault.output));
   if (fault.count.value_or(1) < 1) return make_error("'{}': count must be at least 1", to_string(spec));
   const auto to = parse_dtype(spec.option("to", "bfloat16"));
   if (!to || !is_float(*to)) return make_error("'{}': to={} is no floating type", to_string(spec), spec.option("to"));

@@ -21,6 +21,15 @@ struct Fault;
 // comes back, or on the worker's process.
 enum class FaultPlace { graph, fed, result, process };
 
+// A node in a run: its reference inputs and outputs, and which output is changed.
+struct FaultyCall {
+  const Node& node;
+  int opset;
+  std::span<const Tensor* const> inputs;
+  const Tensor& right;
+  std::size_t output;
+};
+
 struct FaultKind {
   const char* name;
   FaultPlace place;
@@ -28,6 +37,8 @@ struct FaultKind {
   // tensor that a fed one takes is the last of the graph's inputs after it.
   Expected<void> (*edit)(GraphEdit&, Graph&, std::size_t position, const Fault&);
   const char* what;  // for people
+  // Of FaultPlace::fed: what is added to each element of the output. The error says why the fault does not fit.
+  Expected<std::vector<double>> (*added)(const FaultyCall&, const Fault&) = nullptr;
 };
 
 // The closed set of them.
@@ -38,11 +49,16 @@ struct Fault {
   std::string op, node, pair_from, pair_to;
   std::string attribute, value;
   std::optional<double> size, relative;
-  std::optional<std::int64_t> index, axis, count, input;
+  std::optional<std::int64_t> index, axis, count, input, output;
   DType to = DType::bf16;
 };
 
 Expected<Fault> parse_fault(const BackendSpec& spec);
+
+// "Conv", of a gradient "gradient.Conv": how a node's operator is named in op=.
+std::string operator_name(const Node& node);
+// The output that a fault changes: `output`, by default the first that the node gives.
+Expected<std::size_t> changed_output(const Node& node, const Fault& fault);
 
 // Nodes of the graph at which the fault appears, by index.
 std::vector<std::size_t> matches(const Graph& graph, const Fault& fault);
@@ -53,8 +69,7 @@ std::set<std::string> reached(const Graph& graph, const std::vector<std::size_t>
 class FedFault {
  public:
   FedFault(const Graph& graph, std::size_t position);
-  // The tensor that it takes when the graph is run on `inputs`: fault.size deviations (numerics.md, section 1; the
-  // largest over the admissible formulas) of each element of the node's first output, or of one.
+  // The tensor that it takes when the graph is run on `inputs`: what the fault adds to the changed output.
   Expected<Tensor> tensor(const TensorMap& inputs, const Fault& fault) const;
 
  private:

@@ -4,59 +4,66 @@
 
 #include "reference/evaluate.h"
 #include "workers/fault.h"
+#include "workers/fed_faults.h"
 
 namespace opdiff {
 namespace {
-
-std::string first_output(const Node& node) {
-  for (const auto& name : node.outputs) {
-    if (!name.empty()) return name;
-  }
-  return "";
-}
 
 Change change_of(const Fault& fault) {
   if (fault.relative) return {.factor = 1 + *fault.relative};
   return {.offset = fault.size.value_or(1)};
 }
 
-Expected<void> change(GraphEdit& edit, Graph& graph, std::size_t position, const Change& change) {
-  return edit.change_output(position, first_output(graph.nodes[position]), change);
+Expected<std::string> output_of(const Graph& graph, std::size_t position, const Fault& fault) {
+  const Node& node = graph.nodes[position];
+  OPDIFF_TRY(const std::size_t output, changed_output(node, fault));
+  return node.outputs[output];
+}
+
+Expected<void> change(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault, const Change& change) {
+  OPDIFF_TRY(const std::string output, output_of(graph, position, fault));
+  return edit.change_output(position, output, change);
+}
+
+Expected<void> change(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault, const Change& change,
+                      const Region& region) {
+  OPDIFF_TRY(const std::string output, output_of(graph, position, fault));
+  return edit.change_output(position, output, change, region);
 }
 
 Expected<void> scale(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return change(edit, graph, position, {.factor = 1 + std::exp2(-fault.size.value_or(10))});
+  return change(edit, graph, position, fault, {.factor = 1 + std::exp2(-fault.size.value_or(10))});
 }
 Expected<void> offset(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return change(edit, graph, position, {.offset = fault.size.value_or(1)});
+  return change(edit, graph, position, fault, {.offset = fault.size.value_or(1)});
 }
-Expected<void> negate(GraphEdit& edit, Graph& graph, std::size_t position, const Fault&) {
-  return change(edit, graph, position, {.factor = -1});
+Expected<void> negate(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
+  return change(edit, graph, position, fault, {.factor = -1});
 }
 Expected<void> element(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
-                            {{}, fault.index.value_or(0), 1});
+  return change(edit, graph, position, fault, change_of(fault), {{}, fault.index.value_or(0), 1});
 }
-Expected<void> deviations(GraphEdit& edit, Graph& graph, std::size_t position, const Fault&) {
+// Of all fed faults: the output takes a tensor on top.
+Expected<void> feed(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   const Node& node = graph.nodes[position];
-  if (!has_reference(node, graph.opset(node.domain))) return make_error("it has no reference to take deviations from");
-  const std::string output = first_output(node);
+  if (!has_reference(node, graph.opset(node.domain))) return make_error("it has no reference to work the fault out");
+  OPDIFF_TRY(const std::string output, output_of(graph, position, fault));
   if (!is_float(edit.dtype_of(output))) return make_error("it gives no floating-point numbers");
   edit.add_fed_tensor(position, output);
   return {};
 }
 Expected<void> not_a_number(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return edit.change_output(position, first_output(graph.nodes[position]),
-                            {.offset = std::numeric_limits<double>::quiet_NaN()}, {{}, fault.index.value_or(0), 1});
+  return change(edit, graph, position, fault, {.offset = std::numeric_limits<double>::quiet_NaN()},
+                {{}, fault.index.value_or(0), 1});
 }
 Expected<void> row(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
-  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
-                            {fault.axis.value_or(0), fault.index.value_or(0), fault.count.value_or(1)});
+  return change(edit, graph, position, fault, change_of(fault),
+                {fault.axis.value_or(0), fault.index.value_or(0), fault.count.value_or(1)});
 }
 Expected<void> tail(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   const std::int64_t count = fault.count.value_or(1);
-  return edit.change_output(position, first_output(graph.nodes[position]), change_of(fault),
-                            {fault.axis.value_or(-1), -count, count});
+  return change(edit, graph, position, fault, change_of(fault),
+                {fault.axis.value_or(-1), -count, count});
 }
 
 std::int64_t integer_attribute(const Node& node, const char* name) {
@@ -172,14 +179,31 @@ Expected<void> attribute(GraphEdit&, Graph& graph, std::size_t position, const F
   return {};
 }
 
+// One element of padding on the other side, along every axis that has any.
+Expected<void> shift_pads(GraphEdit&, Graph& graph, std::size_t position, const Fault&) {
+  auto& attributes = graph.nodes[position].attributes;
+  const auto found = attributes.find("pads");
+  auto* pads = found == attributes.end() ? nullptr : std::get_if<std::vector<std::int64_t>>(&found->second);
+  bool shifted = false;
+  for (std::size_t i = 0, half = pads ? pads->size() / 2 : 0; i < half; ++i) {
+    const bool to_the_end = (*pads)[i] > 0;
+    if ((*pads)[i] <= 0 && (*pads)[i + half] <= 0) continue;
+    (*pads)[i] += to_the_end ? -1 : 1;
+    (*pads)[i + half] += to_the_end ? 1 : -1;
+    shifted = true;
+  }
+  if (!shifted) return make_error("its attribute 'pads' pads nothing");
+  return {};
+}
+
 constexpr FaultKind kKinds[] = {
     {"scale", FaultPlace::graph, scale, "output times 1 + 2^-size (default size 10)"},
     {"offset", FaultPlace::graph, offset, "output plus size (default 1)"},
     {"negate", FaultPlace::graph, negate, "output times -1"},
     {"element", FaultPlace::graph, element,
      "one element, flat `index` (default 0; negative from the end), plus size, or times 1 + relative"},
-    {"deviations", FaultPlace::fed, deviations,
-     "output plus size (default 4) times its own deviation; with `index`, this element only"},
+    {"deviations", FaultPlace::fed, feed,
+     "output plus size (default 4) times its own deviation; with `index`, this element only", add_deviations},
     {"nan", FaultPlace::graph, not_a_number, "one element, flat `index`, is NaN"},
     {"row", FaultPlace::graph, row,
      "`count` slices from `index` on along `axis` (default 0) plus size, or times 1 + relative"},
@@ -189,10 +213,20 @@ constexpr FaultKind kKinds[] = {
      "slice `index` of the weight (`input`, default 1) along its summed axis is zero"},
     {"drop-term", FaultPlace::graph, drop_term, "one weight (`index`; default the largest) is zero"},
     {"transpose", FaultPlace::graph, transpose, "the weight's last two dimensions, which must be equal, are swapped"},
+    {"shift-pads", FaultPlace::graph, shift_pads, "one element of padding is on the other side, along every axis"},
     {"round-operand", FaultPlace::graph, round_operand,
      "first floating operand (or `input`) rounded to `to` (bfloat16, float16) and back"},
     {"attribute", FaultPlace::graph, attribute,
      "`attribute` is `value`: attribute=pads,value=0;0;0;0 (none: it is removed)"},
+    {"unsummed", FaultPlace::fed, feed,
+     "of a gradient: only slice `index` (default 0) of the cotangent along `axis` (default 0) is summed", add_unsummed},
+    {"mean-for-sum", FaultPlace::fed, feed,
+     "of a gradient: divided by the cotangent's dimension `axis` (default 0), a mean in place of the sum",
+     add_mean_for_sum},
+    {"undivided", FaultPlace::fed, feed, "of a mean's or an average's gradient: not divided by the count",
+     add_undivided},
+    {"kink", FaultPlace::fed, feed, "of a gradient: the slope at X + size (default 0.25), so that a kink is elsewhere",
+     add_wrong_kink},
     {"stale", FaultPlace::result, nullptr, "outputs that the node reaches are those of the run before (first: zeros)"},
     {"wrong-shape", FaultPlace::result, nullptr, "outputs that the node reaches have a further dimension of 1"},
     {"wrong-dtype", FaultPlace::result, nullptr, "outputs that the node reaches are double (of double: float)"},

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ops/meta_operator.h"
 #include "reference/evaluate.h"
 
 namespace opdiff {
@@ -55,6 +56,12 @@ DType GraphEdit::dtype_of(const std::string& tensor) const {
     }
     const Node* maker = maker_of(name);
     if (!maker) break;
+    if (maker->domain == kGradientDomain) {  // each gradient is of its input's type
+      const auto output = std::find(maker->outputs.begin(), maker->outputs.end(), name) - maker->outputs.begin();
+      if (static_cast<std::size_t>(output) >= maker->inputs.size()) break;
+      name = maker->inputs[static_cast<std::size_t>(output)];
+      continue;
+    }
     if (maker->op == "Shape") return DType::i64;
     if (const auto to = maker->attributes.find("to"); maker->op == "Cast" && to != maker->attributes.end()) {
       if (const auto* code = std::get_if<std::int64_t>(&to->second)) {

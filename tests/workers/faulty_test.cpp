@@ -135,6 +135,87 @@ TEST_F(Workers, AnIndexBeyondTheTensorIsRefused) {
   }
 }
 
+// dm = dy where m > 0 = {1, 0, 1, 0, 1, 0}, dx = dm * w, dw = the column sums of dm * x.
+Graph small_gradient() {
+  Graph graph = small_graph();
+  graph.opsets["opdiff.gradient"] = static_cast<int>(graph.opset());
+  graph.inputs.push_back({"dy", DType::f32, std::vector<Dimension>{{2, ""}, {3, ""}}});
+  graph.outputs.push_back({"dx", DType::f32, std::vector<Dimension>{{2, ""}, {3, ""}}});
+  graph.outputs.push_back({"dw", DType::f32, std::vector<Dimension>{{3, ""}}});
+  graph.nodes.push_back({"relu/gradient", "Relu", "opdiff.gradient", {"m", "dy"}, {"dm"}, {}});
+  graph.nodes.push_back({"mul/gradient", "Mul", "opdiff.gradient", {"x", "w", "dm"}, {"dx", "dw"}, {}});
+  return graph;
+}
+
+TensorMap gradient_inputs() {
+  TensorMap inputs = small_inputs();
+  inputs["dy"] = Tensor::from_doubles(DType::f32, {2, 3}, std::vector<double>{1, 1, 1, 1, 1, 1});
+  return inputs;
+}
+
+struct PlantedInGradient {
+  const char* options;
+  std::vector<double> y, dx, dw;
+};
+
+class GradientFaultTest : public Workers, public ::testing::WithParamInterface<PlantedInGradient> {};
+
+TEST_P(GradientFaultTest, ChangesWhatItSays) {
+  const auto backend = plant(GetParam().options);
+  ASSERT_TRUE(backend);
+  const Training training{{{"y", "dy"}}, {{"x", "dx"}, {"w", "dw"}}, {"relu/gradient", "mul/gradient"}};
+  const Outcome outcome = run_once(*backend, small_gradient(), gradient_inputs(), {.training = &training});
+  ASSERT_TRUE(outcome.ok()) << outcome.reason;
+  EXPECT_EQ(outcome.outputs.at("y").to_doubles(), GetParam().y);
+  EXPECT_EQ(outcome.outputs.at("dx").to_doubles(), GetParam().dx);
+  EXPECT_EQ(outcome.outputs.at("dw").to_doubles(), GetParam().dw);
+}
+
+const std::vector<double> kRightX = {1, 0, 3, 0, -2, 0}, kRightW = {1, -5, 3}, kNothing(6);
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GradientFaultTest,
+    ::testing::Values(
+        PlantedInGradient{"op=gradient.Conv,fault=negate", kSmallOutput, kRightX, kRightW},
+        PlantedInGradient{"op=gradient.Mul,fault=negate", kSmallOutput, {-1, 0, -3, 0, 2, 0}, kRightW},
+        PlantedInGradient{"op=gradient.Mul,fault=negate,output=1", kSmallOutput, kRightX, {-1, 5, -3}},
+        PlantedInGradient{"op=Mul,fault=negate", {0, 4, 0, 4, 0, 18}, {0, -2, 0, 1, 0, 3}, {-4, 2, -6}},
+        PlantedInGradient{"node=mul/gradient,fault=scale,size=1", kSmallOutput, {1.5, 0, 4.5, 0, -3, 0}, kRightW},
+        PlantedInGradient{"node=mul/gradient,fault=element,index=1,size=2,output=1", kSmallOutput, kRightX, {1, -3, 3}},
+        PlantedInGradient{"node=mul/gradient,fault=row,size=2", kSmallOutput, {3, 2, 5, 0, -2, 0}, kRightW},
+        PlantedInGradient{"node=mul/gradient,fault=unsummed,output=1", kSmallOutput, kRightX, {1, 0, 3}},
+        PlantedInGradient{"node=mul/gradient,fault=unsummed,output=1,index=-1", kSmallOutput, kRightX, {0, -5, 0}},
+        PlantedInGradient{"node=mul/gradient,fault=unsummed,axis=-1,index=2", kSmallOutput, {0, 0, 3, 0, 0, 0}, kRightW},
+        PlantedInGradient{"node=mul/gradient,fault=mean-for-sum,output=1", kSmallOutput, kRightX, {0.5, -2.5, 1.5}},
+        PlantedInGradient{"op=gradient.Relu,fault=kink,size=5", kSmallOutput, {1, -2, 3, 1, -2, 0}, {-3, -3, 3}},
+        PlantedInGradient{"op=gradient.Relu,fault=stale", kSmallOutput, kNothing, {0, 0, 0}},
+        PlantedInGradient{"pair=relu/gradient+mul/gradient,fault=negate,output=1", kSmallOutput, kRightX, {-1, 5, -3}}));
+
+TEST_F(Workers, FaultsOfGradientsSayWhereTheyDoNotFit) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"op=Mul,fault=unsummed", "it is no gradient"},
+      {"op=gradient.Mul,fault=undivided", "it divides by no count"},
+      {"op=gradient.Mul,fault=shift-pads", "'pads' pads nothing"},
+      {"op=gradient.Mul,fault=negate,output=2", "it gives no output 2"},
+      {"op=gradient.Mul,fault=mean-for-sum,axis=2", "its cotangent has no axis 2"},
+  };
+  for (const auto& [options, reason] : cases) {
+    EXPECT_THAT(run_once(*plant(options), small_gradient(), gradient_inputs()).reason, HasSubstr(reason)) << options;
+  }
+}
+
+TEST_F(Workers, ATransposedWeightOfAGradient) {
+  Graph graph = small_gradient();
+  graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {3, 3}, std::vector<double>{0, 1, 0, 0, 0, 0, 0, 0, 1});
+  graph.nodes = {{"product/gradient", "MatMul", "opdiff.gradient", {"x", "w", "dy"}, {"dx"}, {}}};
+  graph.outputs = {{"dx", DType::f32, std::vector<Dimension>{{2, ""}, {3, ""}}}};
+  EXPECT_EQ(run_once(*start("good"), graph, gradient_inputs()).outputs.at("dx").to_doubles(),
+            (std::vector<double>{1, 0, 1, 1, 0, 1}));
+  const auto backend = plant("op=gradient.MatMul,fault=transpose");
+  EXPECT_EQ(run_once(*backend, graph, gradient_inputs()).outputs.at("dx").to_doubles(),
+            (std::vector<double>{0, 1, 1, 0, 1, 1}));
+}
+
 TEST_F(Workers, AFaultTooSmallForItsTypeIsRefused) {
   const auto backend = plant("op=Relu,fault=scale,size=30");
   const Outcome outcome = run_once(*backend, small_graph(), small_inputs());
@@ -230,6 +311,44 @@ TEST(FaultsInOnnxRuntime, AreLoadedAndSeen) {
       ASSERT_TRUE(got.ok()) << fault << ": " << got.reason;
       EXPECT_FALSE(got.outputs.at("y").bit_equal(right.outputs.at("y"))) << fault << " in opset " << opset;
     }
+  }
+}
+
+// Faults that need a framework's own kernels.
+TEST(FaultsOfGradientsInTorch, AreSeen) {
+  if (installed_backends("torch").empty()) GTEST_SKIP() << "not installed: opdiff backend add torch";
+  const auto shape = [](std::vector<std::int64_t> extents) {
+    std::vector<Dimension> result;
+    for (const auto extent : extents) result.push_back({extent, ""});
+    return result;
+  };
+  Graph graph;
+  graph.opsets = {{"", 17}, {"opdiff.gradient", 17}};
+  graph.inputs = {{"x", DType::f32, shape({1, 1, 3, 3})}, {"dy", DType::f32, shape({1, 1, 3, 3})},
+                  {"dp", DType::f32, shape({1, 1, 1, 1})}};
+  graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {1, 1, 3, 3}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  graph.outputs = {{"dx", DType::f32, shape({1, 1, 3, 3})}, {"dq", DType::f32, shape({1, 1, 3, 3})}};
+  graph.nodes = {{"conv/gradient", "Conv", "opdiff.gradient", {"x", "w", "dy"}, {"dx"},
+                  {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}},
+                 {"pool/gradient", "GlobalAveragePool", "opdiff.gradient", {"x", "dp"}, {"dq"}, {}}};
+  std::vector<double> counting(9);
+  for (std::size_t i = 0; i < 9; ++i) counting[i] = static_cast<double>(i);
+  const TensorMap inputs = {{"x", Tensor::from_doubles(DType::f32, {1, 1, 3, 3}, counting)},
+                            {"dy", Tensor::from_doubles(DType::f32, {1, 1, 3, 3}, counting)},
+                            {"dp", Tensor::from_doubles(DType::f32, {1, 1, 1, 1}, std::vector<double>{18})}};
+  const auto healthy = open_backend("torch");
+  ASSERT_TRUE(healthy) << healthy.error().message;
+  const Outcome right = run_once(**healthy, graph, inputs);
+  ASSERT_TRUE(right.ok()) << right.reason;
+  EXPECT_EQ(right.outputs.at("dq").to_doubles(), std::vector<double>(9, 2));
+  for (const std::string fault : {"op=gradient.Conv,fault=shift-pads", "op=gradient.GlobalAveragePool,fault=undivided"}) {
+    const auto backend = open_backend("faulty:base=torch," + fault);
+    ASSERT_TRUE(backend) << backend.error().message;
+    const Outcome got = run_once(**backend, graph, inputs);
+    ASSERT_TRUE(got.ok()) << fault << ": " << got.reason;
+    const bool padding = fault.find("pads") != std::string::npos;
+    EXPECT_EQ(got.outputs.at("dx").bit_equal(right.outputs.at("dx")), !padding);
+    EXPECT_EQ(got.outputs.at("dq").at(4), padding ? 2 : 18);
   }
 }
 

@@ -4,6 +4,8 @@
 #include "base/npy.h"
 #include "graph/onnx_reader.h"
 #include "graph/segments.h"
+#include "reference/differentiate.h"
+#include "reference/evaluate.h"
 #include "workers/environment.h"
 #include "workers/open.h"
 #include "workers/test_worker.h"
@@ -123,10 +125,61 @@ TEST_P(Frameworks, NoKernelIsUnsupported) {
   EXPECT_TRUE(run_once(*backend, graph, inputs).ok());
 }
 
+// A training step whose forward part forks and joins: natively, and with the graph's own backward nodes.
+TEST_P(Frameworks, TrainingGraphs) {
+  const auto backend = open(GetParam());
+  ASSERT_TRUE(backend);
+  if (!backend->info().gradient) GTEST_SKIP() << "no gradients";
+  Graph graph;
+  graph.opsets = {{"", 17}};
+  const auto shape = [](std::vector<std::int64_t> extents) {
+    std::vector<Dimension> result;
+    for (const auto extent : extents) result.push_back({extent, ""});
+    return result;
+  };
+  const auto counting = [](Shape extents, double step) {
+    std::vector<double> values(static_cast<std::size_t>(element_count(extents)));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = step * (static_cast<double>(i * 7 % 13) - 6);
+    return Tensor::from_doubles(DType::f32, extents, values);
+  };
+  graph.inputs = {{"x", DType::f32, shape({2, 3, 5, 5})}};
+  graph.outputs = {{"y", DType::f32, shape({2, 5})}};
+  graph.initialisers = {{"w", counting({4, 3, 3, 3}, 0.0625)}, {"b", counting({4}, 0.25)}, {"v", counting({4, 5}, 0.125)}};
+  graph.nodes = {{"conv", "Conv", "", {"x", "w", "b"}, {"c"}, {}},    {"relu", "Relu", "", {"c"}, {"r"}, {}},
+                 {"tanh", "Tanh", "", {"r"}, {"t"}, {}},              {"add", "Add", "", {"r", "t"}, {"s"}, {}},
+                 {"pool", "GlobalAveragePool", "", {"s"}, {"p"}, {}}, {"flat", "Flatten", "", {"p"}, {"f"}, {}},
+                 {"dense", "MatMul", "", {"f", "v"}, {"y"}, {}}};
+  const auto types = infer_types(graph, {{"x", {DType::f32, Shape{2, 3, 5, 5}}}});
+  ASSERT_TRUE(types) << types.error().message;
+  auto built = differentiate(graph, *types, {{"y", "dy"}}, {"x", "w", "b", "v"});
+  ASSERT_TRUE(built) << built.error().message;
+  Graph& step = built->graph;
+  step.initialisers["rate"] = Tensor::from_doubles(DType::f32, {}, std::vector<double>{0.5});
+  step.nodes.push_back({"scaled", "Mul", "", {"rate", built->training.gradients.at("w")}, {"dw"}, {}});
+  step.nodes.push_back({"updated", "Sub", "", {"w", "dw"}, {"w/new"}, {}});
+  step.outputs.push_back({"w/new", DType::f32, shape({4, 3, 3, 3})});
+  const TensorMap inputs = {{"x", counting({2, 3, 5, 5}, 0.125)}, {"dy", counting({2, 5}, 0.5)}};
+  const Outcome nodes = run_once(*backend, step, inputs);
+  ASSERT_TRUE(nodes.ok()) << nodes.reason;
+  for (const bool updates : {false, true}) {
+    built->training.updates = updates;
+    const Outcome native = run_once(*backend, step, inputs, {.training = &built->training});
+    ASSERT_TRUE(native.ok()) << native.reason;
+    ASSERT_EQ(native.outputs.size(), nodes.outputs.size());
+    for (const auto& [name, tensor] : nodes.outputs)
+      EXPECT_LE(largest_difference(native.outputs.at(name), tensor), 1e-5) << name;
+  }
+  // An inner tensor that only the graph's own backward nodes make.
+  step.outputs.push_back({"s/gradient", DType::f32, {}});
+  const Outcome inner = run_once(*backend, step, inputs, {.training = &built->training});
+  ASSERT_TRUE(inner.ok()) << inner.reason;
+  EXPECT_TRUE(inner.outputs.contains("s/gradient"));
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Frameworks,
                          ::testing::Values("onnxruntime", "onnxruntime:opt=disable",
                                            "onnxruntime:opt=basic,disable=MatMulAddFusion+ConvBNFusion", "torch",
-                                           "torch:mkldnn=0,threads=1", "onednn"),
+                                           "torch:mkldnn=0,threads=1", "torch:compile=inductor", "onednn"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(

@@ -304,7 +304,7 @@ def graphs(worker):
         report(reply["outcome"] != "ok", f"hostile: {what}", "accepted")
     reply = worker.ask("run", handle=999, inputs=[])
     report(reply["outcome"] == "error", "a handle that is not prepared", reply)
-    report(worker.ask("gradient", handle=1)["outcome"] == "unsupported", "a verb that is not there")
+    report(worker.ask("fly", handle=1)["outcome"] == "unsupported", "a verb that is not there")
     worker.prepare([node("Relu", ["x"], ["y"])], {"x": x}, {}, ["y"])
     for what, tensors in (("missing", {}), ("of other shape", {"x": x[:, :2]}), ("of other dtype", {"x": np.float16(x)})):
         report(worker.run(tensors)["outcome"] == "error", f"a graph input that is {what}")

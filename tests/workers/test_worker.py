@@ -44,7 +44,17 @@ def slice_(node, x, starts, ends, axes):
     return Tensor(numpy.ascontiguousarray(x.array[tuple(index)]), x.dtype)
 
 
+def sum_to(values, x):
+    """What was broadcast from x's shape, summed."""
+    values = values.sum(axis=tuple(range(values.ndim - x.array.ndim)))
+    axes = tuple(i for i, size in enumerate(x.shape) if size == 1 and values.shape[i] != 1)
+    return Tensor(values.sum(axis=axes, keepdims=True).astype(x.array.dtype), x.dtype)
+
+
 OPERATORS = {
+    "gradient.Mul": lambda node, a, b, dy: (sum_to(dy.array * b.array, a), sum_to(dy.array * a.array, b)),
+    "gradient.Relu": lambda node, x, dy: Tensor(numpy.where(x.array > 0, dy.array, 0).astype(dy.array.dtype), x.dtype),
+    "gradient.MatMul": lambda node, a, b, dy: (Tensor(dy.array @ b.array.T, a.dtype), Tensor(a.array.T @ dy.array, b.dtype)),
     "Add": lambda node, a, b: Tensor(numpy.asarray(a.array + b.array), a.dtype),
     "Mul": lambda node, a, b: Tensor(numpy.asarray(a.array * b.array), a.dtype),
     "MatMul": lambda node, a, b: Tensor(numpy.asarray(a.array @ b.array), a.dtype),
@@ -57,6 +67,10 @@ OPERATORS = {
     "Concat": lambda node, *parts: Tensor(numpy.concatenate([part.array for part in parts], node.attributes["axis"]), parts[0].dtype),
     "Cast": cast, "Slice": slice_,
 }
+
+
+def name_of(node):
+    return ("gradient." if node.domain == "opdiff.gradient" else "") + node.op
 
 
 class Raw(Exception):
@@ -80,7 +94,7 @@ class TestBackend(Backend):
 
     def prepare(self, graph, model, isolated, profile):
         for node in graph.nodes:
-            if node.op not in OPERATORS and not isolated:
+            if name_of(node) not in OPERATORS and not isolated:
                 raise Unsupported(f"node '{node.id}': operator {node.op}")
         return graph, isolated
 
@@ -91,9 +105,10 @@ class TestBackend(Backend):
         failures = {}
         for node in graph.nodes:
             try:
-                if node.op not in OPERATORS:
+                if name_of(node) not in OPERATORS:
                     raise Unsupported(f"operator {node.op}")
-                values[node.outputs[0]] = OPERATORS[node.op](node, *[values[name] for name in node.inputs])
+                results = OPERATORS[name_of(node)](node, *[values[name] for name in node.inputs])
+                values.update(zip(node.outputs, results if isinstance(results, tuple) else (results,)))
             except Exception as error:
                 if not isolated:
                     raise

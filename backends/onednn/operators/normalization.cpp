@@ -51,7 +51,6 @@ void batch_normalization(NodeBuilder& builder) {
     builder.add(dnnl::batch_normalization_backward(backward), {{DNNL_ARG_SRC, source},
                                                                {DNNL_ARG_DIFF_DST, cotangent},
                                                                {DNNL_ARG_SCALE, scale},
-                                                               {DNNL_ARG_SHIFT, shift},
                                                                {DNNL_ARG_MEAN, mean},
                                                                {DNNL_ARG_VARIANCE, variance},
                                                                {DNNL_ARG_DIFF_SRC, result},

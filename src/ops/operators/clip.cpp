@@ -91,6 +91,8 @@ frameworks that skip the absent bound keep them: a convention. So is a NaN that 
     const Bounds stored{round_to(open.low, format), round_to(open.high, format)};  // attributes are f32
     return {other_slopes(gradient, "slope 0 at a bound",
                          [&](double x, double dy) { return x > stored.low && x < stored.high ? dy : 0; }),
+            other_slopes(gradient, "slope 0 at min, 1 at max and beyond an absent bound",
+                         [&](double x, double dy) { return x > stored.low && x <= stored.high ? dy : 0; }),
             other_slopes(gradient, "slope 1 at a bound, at NaN and beyond an absent bound",
                          [&](double x, double dy) { return x < stored.low || x > stored.high ? 0 : dy; })};
   }
