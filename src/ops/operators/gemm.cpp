@@ -172,9 +172,11 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
   static constexpr std::string_view kGradientDocumentation =
       "dA' = alpha dY transpose(B'), dB' = alpha transpose(A') dY, dC = beta dY summed where C was broadcast; alpha "
       "and "
-      "beta multiply the sums or their terms.";
+      "beta multiply the sums or their terms, or alpha dY, which can overflow where they do not.";
 
-  static std::vector<std::string_view> gradient_formulas() { return {"sums scaled", "terms scaled"}; }
+  static std::vector<std::string_view> gradient_formulas() {
+    return {"sums scaled", "terms scaled", "cotangent scaled"};
+  }
 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
@@ -186,7 +188,7 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
     const bool scales = call.real("alpha", 1) != 1, scales_c = call.real("beta", 1) != 1;
     const T alpha = factor<T>(call, "alpha", 0), beta = factor<T>(call, "beta", 1);
     const auto multiply = [&](const ProductShape& shape, const std::vector<Exact>& left,
-                              const std::vector<Exact>& right, std::span<T> out) {
+                              const std::vector<Exact>& right, bool cotangent_first, std::span<T> out) {
       if (!scales || frame.formula() == 0) {
         batched_products(
             1, shape, [&](std::int64_t) { return std::pair<const Exact*, const Exact*>(left.data(), right.data()); },
@@ -198,9 +200,13 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
       parallel_for(shape.m, [&](std::int64_t i) {
         for (std::int64_t j = 0; j < shape.n; ++j) {
           Sum<T> sum;
-          for (std::int64_t k = 0; k < shape.k; ++k)
-            sum.add(alpha * (T(left[static_cast<std::size_t>(i * shape.k + k)]) *
-                             T(right[static_cast<std::size_t>(k * shape.n + j)])));
+          for (std::int64_t k = 0; k < shape.k; ++k) {
+            const T first(left[static_cast<std::size_t>(i * shape.k + k)]),
+                second(right[static_cast<std::size_t>(k * shape.n + j)]);
+            sum.add(frame.formula() == 1 ? alpha * (first * second)
+                    : cotangent_first    ? (alpha * first) * second
+                                         : first * (alpha * second));
+          }
           out[static_cast<std::size_t>(i * shape.n + j)] = sum.result();
         }
       });
@@ -209,16 +215,18 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
     if (frame.wants(0)) {
       if (trans_a)  // transpose(dA') = B' transpose(dY)
         multiply({l.k, l.m, l.n}, trans_b ? transposed(b.data(), l.n, l.k) : as_is(b), transposed(dy.data(), l.m, l.n),
-                 frame.gradient(0));
+                 false, frame.gradient(0));
       else
-        multiply({l.m, l.k, l.n}, as_is(dy), trans_b ? as_is(b) : transposed(b.data(), l.k, l.n), frame.gradient(0));
+        multiply({l.m, l.k, l.n}, as_is(dy), trans_b ? as_is(b) : transposed(b.data(), l.k, l.n), true,
+                 frame.gradient(0));
     }
     if (frame.wants(1)) {
       if (trans_b)  // transpose(dB') = transpose(dY) A'
         multiply({l.n, l.k, l.m}, transposed(dy.data(), l.m, l.n), trans_a ? transposed(a.data(), l.k, l.m) : as_is(a),
-                 frame.gradient(1));
+                 true, frame.gradient(1));
       else
-        multiply({l.k, l.n, l.m}, trans_a ? as_is(a) : transposed(a.data(), l.m, l.k), as_is(dy), frame.gradient(1));
+        multiply({l.k, l.n, l.m}, trans_a ? as_is(a) : transposed(a.data(), l.m, l.k), as_is(dy), false,
+                 frame.gradient(1));
     }
     if (!frame.wants(2)) return;
     const auto dc = frame.gradient(2);
@@ -231,7 +239,7 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
         if (!broadcast)
           dc[at] = scales_c ? beta * term : term;
         else
-          sums[at].add(scales_c && frame.formula() == 1 ? beta * term : term);
+          sums[at].add(scales_c && frame.formula() != 0 ? beta * term : term);
       }
     for (std::size_t i = 0; broadcast && i < dc.size(); ++i)
       dc[i] = scales_c && frame.formula() == 0 ? beta * sums[i].result() : sums[i].result();
