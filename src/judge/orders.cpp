@@ -248,9 +248,9 @@ class WholeOperator {
     using Kind = SumOrder::Kind;
     try_order("first to last", {Kind::sequential, 1, false, 0});
     try_order("last to first", {Kind::reversed, 1, false, 0});
+    try_order("pairwise", {Kind::pairwise, 1, false, 0});  // of equal terms the two above make the same sum
     if (std::none_of(varies_.begin(), varies_.end(), [](char v) { return v != 0; })) return {};  // nothing is summed
     try_order("first to last, fused", {Kind::sequential, 1, true, 0});
-    try_order("pairwise", {Kind::pairwise, 1, false, 0});
     for (const int lanes : {2, 4, 8, 16}) try_order(fmt::format("{} lanes", lanes), {Kind::lanes, lanes, false, 0});
     std::int64_t work = out_.got.size();
     for (int k = 0; k < call_.input_count(); ++k)
