@@ -10,8 +10,10 @@
 #include "base/format.h"
 #include "judge/judge.h"
 #include "ops/evaluate.h"
+#include "ops/gradient.h"
 #include "reference/evaluate.h"
 #include "workers/environment.h"
+#include "workers/fault.h"
 
 namespace opdiff {
 namespace {
@@ -97,6 +99,7 @@ bool is_of_class(double value, DType dtype, const std::string& name) {
   if (name == "nan") return std::isnan(value);
   if (name == "inf") return std::isinf(value) && value > 0;
   if (name == "-inf") return std::isinf(value) && value < 0;
+  if (name == "lowest") return value == -format_of(dtype).max_finite();
   return value != 0 && std::fabs(value) < format_of(dtype).lambda();  // subnormal
 }
 
@@ -107,7 +110,7 @@ class Matcher {
   const KnownDivergence* find() {
     if (judged_.outcome == OutcomeKind::error) {
       for (const KnownDivergence& entry : known_)
-        if (entry.op == judged_.node.op && asks(entry, "refused") && node_terms_hold(entry) && any_element(entry))
+        if (entry.op == operator_name(judged_.node) && asks(entry, "refused") && node_terms_hold(entry) && any_element(entry))
           return &entry;
       return nullptr;
     }
@@ -115,7 +118,7 @@ class Matcher {
         std::any_of(judged_.verdicts.begin(), judged_.verdicts.end(), [](const Verdict& v) { return v.suspicious(); });
     if (judged_.outcome != OutcomeKind::ok || !wrong || !prepare()) return nullptr;
     for (const KnownDivergence& entry : known_) {
-      if (entry.op != judged_.node.op || asks(entry, "refused") || !node_terms_hold(entry)) continue;
+      if (entry.op != operator_name(judged_.node) || asks(entry, "refused") || !node_terms_hold(entry)) continue;
       if (put_right(entry) && passes()) return &entry;
     }
     return nullptr;
@@ -223,7 +226,39 @@ class Matcher {
       }
       reached.push_back(std::move(mask));
     }
+    if (judged_.node.domain == kGradientDomain) add_reached_by_cotangents(inputs, reached);
     return reached;
+  }
+
+  // Of a gradient: also what depends on the cotangents of those outputs that the operator computes from `marked`.
+  void add_reached_by_cotangents(std::span<const Tensor* const> marked, std::vector<std::vector<bool>>& reached) const {
+    const Call call(judged_.node, judged_.opset, marked);
+    const GradientCall gradient(call);
+    const auto own = static_cast<std::size_t>(gradient.input_count());
+    const auto outputs = evaluate_node(gradient.forward().node(), judged_.opset, marked.first(own));
+    if (!outputs) return;
+    std::vector<Tensor> cotangents, ones;
+    for (std::size_t j = 0; own + j < judged_.inputs.size() && j < outputs->size(); ++j) {
+      std::vector<double> values(static_cast<std::size_t>((*outputs)[j].size()), 1.0);
+      ones.push_back(Tensor::from_doubles((*outputs)[j].dtype(), (*outputs)[j].shape(), values));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        if (std::isnan((*outputs)[j].at(static_cast<std::int64_t>(i))))
+          values[i] = std::numeric_limits<double>::quiet_NaN();
+      cotangents.push_back(Tensor::from_doubles((*outputs)[j].dtype(), (*outputs)[j].shape(), values));
+    }
+    const auto with = [&](const std::vector<Tensor>& given) {
+      std::vector<const Tensor*> inputs(judged_.inputs.begin(), judged_.inputs.end());
+      for (std::size_t j = 0; j < given.size(); ++j)
+        if (inputs[own + j]) inputs[own + j] = &given[j];
+      return evaluate_node(judged_.node, judged_.opset, inputs);
+    };
+    const auto touched = with(cotangents), plain = with(ones);
+    if (!touched || !plain) return;
+    for (std::size_t k = 0; k < reached.size(); ++k)
+      for (std::size_t i = 0; i < reached[k].size(); ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        if (std::isnan((*touched)[k].at(at)) && !std::isnan((*plain)[k].at(at))) reached[k][i] = true;
+      }
   }
 
   // Replaces what the entry speaks of by the right values; false when that is nothing.

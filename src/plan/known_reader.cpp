@@ -53,7 +53,7 @@ const std::map<std::string, Relation> kRelations = {{"is", Relation::is},
                                                     {"<=", Relation::at_most},
                                                     {">", Relation::greater},
                                                     {">=", Relation::at_least}};
-const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "subnormal"};
+const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "subnormal", "lowest"};
 const std::set<std::string> kResults = {"refused"};
 
 Expected<void> check_values(const KnownTerm& term) {
@@ -138,7 +138,9 @@ Expected<KnownDivergence> entry_of(const toml::table& table) {
   }
   for (const std::string_view key : {"operator", "predicate", "reason", "link"})
     if (keys.at(key)->empty()) return make_error("'{}' is missing", key);
-  if (!find_operator("", entry.op)) return make_error("operator = '{}': there is no such operator", entry.op);
+  const auto dot = entry.op.find('.');
+  const std::string domain = dot == std::string::npos ? "" : "opdiff." + entry.op.substr(0, dot);
+  if (!find_operator(domain, dot == std::string::npos ? entry.op : entry.op.substr(dot + 1))) return make_error("operator = '{}': there is no such operator", entry.op);
   if (!entry.link.starts_with("https://") && !entry.link.starts_with("http://") && !entry.link.starts_with("docs/"))
     return make_error("link = '{}' is neither an address nor a page of docs/; where is it documented?", entry.link);
   if (!entry.from.empty() && !entry.before.empty() && !version_less(entry.from, entry.before))

@@ -55,7 +55,7 @@ struct Fault {
 
 Expected<Fault> parse_fault(const BackendSpec& spec);
 
-// "Conv", of a gradient "gradient.Conv": how a node's operator is named in op=.
+// How specs and known.toml name a node's operator: "Conv", of other domains of ours "gradient.Conv".
 std::string operator_name(const Node& node);
 // The output that a fault changes: `output`, by default the first that the node gives.
 Expected<std::size_t> changed_output(const Node& node, const Fault& fault);

@@ -54,9 +54,11 @@ struct Case {
   std::vector<Tensor> got;
   OutcomeKind outcome = OutcomeKind::ok;
 
-  Case(const std::string& op, std::map<std::string, Attribute> attributes, std::vector<Tensor> given)
+  Case(const std::string& op, std::map<std::string, Attribute> attributes, std::vector<Tensor> given,
+       const std::string& domain = "")
       : inputs(std::move(given)) {
     node.id = node.op = op;
+    node.domain = domain;
     node.attributes = std::move(attributes);
     for (std::size_t k = 0; k < inputs.size(); ++k) node.inputs.push_back(fmt::format("x{}", k));
     node.outputs = {"y"};
@@ -303,6 +305,22 @@ TEST(Known, AFaultyBackendKnowsWhatItsBaseKnows) {
   EXPECT_GT(base->size(), 0u);
   info.spec = "reference";
   EXPECT_TRUE(known_divergences(info)->empty());
+}
+
+// Of a gradient, what takes the cotangent of an output that reads such an element.
+TEST(Known, SpeaksOfGradients) {
+  const auto entries = known(entry("gradient.MaxPool", "input is lowest|-inf"));
+  const std::map<std::string, Attribute> attributes = {{"kernel_shape", std::vector<std::int64_t>{2}},
+                                                       {"pads", std::vector<std::int64_t>{1, 0}},
+                                                       {"strides", std::vector<std::int64_t>{2}}};
+  const double lowest = -static_cast<double>(std::numeric_limits<float>::max());
+  const Case right("MaxPool", attributes, {floats({1, 1, 3}, {lowest, 1, 2}), floats({1, 1, 2}, {5, 7})},
+                   "opdiff.gradient");
+  EXPECT_EQ(right.got[0].to_doubles(), (std::vector<double>{5, 0, 7}));
+  EXPECT_EQ(Case(right).set(0, 0).matched(entries), 0);
+  EXPECT_EQ(Case(right).set(0, 0).matched(known(entry("MaxPool", "input is lowest"))), -1) << "the operator itself";
+  EXPECT_EQ(Case(right).set(2, 8).matched(entries), -1) << "no such element in this window";
+  EXPECT_THAT(refusal(entry("gradient.Nothing", "input is nan")), HasSubstr("no such operator"));
 }
 
 }  // namespace
