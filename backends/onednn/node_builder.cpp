@@ -55,7 +55,12 @@ void Kernel::execute() {
 
 NodeBuilder::NodeBuilder(const sdk::Node& node, std::int64_t opset, ValueMap& values, bool everything_known,
                          const Fusion* fusion)
-    : node_(node), cotangents_(cotangents_of(node)), opset_(opset), values_(values), everything_known_(everything_known), fusion_(fusion) {}
+    : node_(node),
+      cotangents_(cotangents_of(node)),
+      opset_(opset),
+      values_(values),
+      everything_known_(everything_known),
+      fusion_(fusion) {}
 
 bool NodeBuilder::has(std::size_t index) const { return index < input_count() && !node_.inputs[index].empty(); }
 
@@ -263,9 +268,8 @@ void NodeBuilder::add_scaled(const dnnl::memory& from, const dnnl::memory& to, f
   dnnl::primitive_attr attributes;
   attributes.set_scales_mask(DNNL_ARG_SRC, 0);
   const dnnl::reorder::primitive_desc description(engine(), from.get_desc(), engine(), to.get_desc(), attributes);
-  add(dnnl::reorder(description), {{DNNL_ARG_FROM, from},
-                                   {DNNL_ARG_TO, to},
-                                   {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(factor)}});
+  add(dnnl::reorder(description),
+      {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}, {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, scale_memory(factor)}});
 }
 
 dnnl::memory NodeBuilder::scale_memory(float scale) {

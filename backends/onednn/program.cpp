@@ -137,8 +137,8 @@ void Program::build_now(std::size_t index, bool everything_known) {
     const auto binding = binding_table().find((gradient ? "gradient/" : "") + node.op);
     if (binding == binding_table().end()) throw sdk::Unsupported("this operator has no binding to oneDNN");
     const auto opset = graph_.opsets.find(kGradientDomain);
-    NodeBuilder builder(node, gradient && opset != graph_.opsets.end() ? opset->second : graph_.opset, values_, everything_known,
-                        entry.fusion.followers.empty() ? nullptr : &entry.fusion);
+    NodeBuilder builder(node, gradient && opset != graph_.opsets.end() ? opset->second : graph_.opset, values_,
+                        everything_known, entry.fusion.followers.empty() ? nullptr : &entry.fusion);
     binding->second(builder);
     entry.kernel = builder.take();
     // Shapes are needed to build what comes after: integers computed from constants are folded.

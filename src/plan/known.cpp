@@ -110,7 +110,8 @@ class Matcher {
   const KnownDivergence* find() {
     if (judged_.outcome == OutcomeKind::error) {
       for (const KnownDivergence& entry : known_)
-        if (entry.op == operator_name(judged_.node) && asks(entry, "refused") && node_terms_hold(entry) && any_element(entry))
+        if (entry.op == operator_name(judged_.node) && asks(entry, "refused") && node_terms_hold(entry) &&
+            any_element(entry))
           return &entry;
       return nullptr;
     }

@@ -140,7 +140,8 @@ Expected<KnownDivergence> entry_of(const toml::table& table) {
     if (keys.at(key)->empty()) return make_error("'{}' is missing", key);
   const auto dot = entry.op.find('.');
   const std::string domain = dot == std::string::npos ? "" : "opdiff." + entry.op.substr(0, dot);
-  if (!find_operator(domain, dot == std::string::npos ? entry.op : entry.op.substr(dot + 1))) return make_error("operator = '{}': there is no such operator", entry.op);
+  if (!find_operator(domain, dot == std::string::npos ? entry.op : entry.op.substr(dot + 1)))
+    return make_error("operator = '{}': there is no such operator", entry.op);
   if (!entry.link.starts_with("https://") && !entry.link.starts_with("http://") && !entry.link.starts_with("docs/"))
     return make_error("link = '{}' is neither an address nor a page of docs/; where is it documented?", entry.link);
   if (!entry.from.empty() && !entry.before.empty() && !version_less(entry.from, entry.before))

@@ -82,8 +82,9 @@ std::vector<std::size_t> matches(const Graph& graph, const Fault& fault) {
 }
 
 Expected<Fault> parse_fault(const BackendSpec& spec) {
-  static const std::set<std::string> known = {"base", "op",    "node",  "fault", "size",      "relative", "index",
-                                              "axis", "count", "input", "output", "to", "attribute", "value", "pair"};
+  static const std::set<std::string> known = {"base",     "op",    "node",      "fault", "size",
+                                              "relative", "index", "axis",      "count", "input",
+                                              "output",   "to",    "attribute", "value", "pair"};
   for (const auto& [key, value] : spec.options) {
     if (!known.contains(key))
       return make_error("'{}': unknown option '{}'; see: opdiff backend list faulty", to_string(spec), key);

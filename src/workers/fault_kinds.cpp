@@ -62,8 +62,7 @@ Expected<void> row(GraphEdit& edit, Graph& graph, std::size_t position, const Fa
 }
 Expected<void> tail(GraphEdit& edit, Graph& graph, std::size_t position, const Fault& fault) {
   const std::int64_t count = fault.count.value_or(1);
-  return change(edit, graph, position, fault, change_of(fault),
-                {fault.axis.value_or(-1), -count, count});
+  return change(edit, graph, position, fault, change_of(fault), {fault.axis.value_or(-1), -count, count});
 }
 
 std::int64_t integer_attribute(const Node& node, const char* name) {

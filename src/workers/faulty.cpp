@@ -144,7 +144,8 @@ std::string fault_table() {
   std::string table;
   for (const auto& kind : fault_kinds()) table += fmt::format("  fault={:<14} {}\n", kind.name, kind.what);
   table +=
-      "  where: op=OPERATOR (every node of it; op=gradient.OPERATOR: every gradient of it), node=ID, both, or pair=ID+ID: only in a graph that holds both nodes "
+      "  where: op=OPERATOR (every node of it; op=gradient.OPERATOR: every gradient of it), node=ID, both, or "
+      "pair=ID+ID: only in a graph that holds both nodes "
       "and a\n"
       "  path from the first to the second (the second is changed). A base with options of its own goes in "
       "parentheses:\n"

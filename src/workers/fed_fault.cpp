@@ -150,9 +150,9 @@ Expected<Tensor> FedFault::tensor(const TensorMap& inputs, const Fault& fault) c
     OPDIFF_TRY(const std::size_t output, changed_output(*visit.node, fault));
     if (!visit.outputs[output]) return make_error("the reference gives no output {}", output);
     const Tensor& right = *visit.outputs[output];
-    OPDIFF_TRY(const auto added, fault.kind->added({*visit.node, computation_.opset(visit.node->domain), visit.inputs,
-                                                    right, output},
-                                                   fault));
+    OPDIFF_TRY(
+        const auto added,
+        fault.kind->added({*visit.node, computation_.opset(visit.node->domain), visit.inputs, right, output}, fault));
     result = Tensor::from_doubles(right.dtype(), right.shape(), added);
     return {};
   };

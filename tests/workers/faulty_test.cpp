@@ -185,11 +185,13 @@ INSTANTIATE_TEST_SUITE_P(
         PlantedInGradient{"node=mul/gradient,fault=row,size=2", kSmallOutput, {3, 2, 5, 0, -2, 0}, kRightW},
         PlantedInGradient{"node=mul/gradient,fault=unsummed,output=1", kSmallOutput, kRightX, {1, 0, 3}},
         PlantedInGradient{"node=mul/gradient,fault=unsummed,output=1,index=-1", kSmallOutput, kRightX, {0, -5, 0}},
-        PlantedInGradient{"node=mul/gradient,fault=unsummed,axis=-1,index=2", kSmallOutput, {0, 0, 3, 0, 0, 0}, kRightW},
+        PlantedInGradient{
+            "node=mul/gradient,fault=unsummed,axis=-1,index=2", kSmallOutput, {0, 0, 3, 0, 0, 0}, kRightW},
         PlantedInGradient{"node=mul/gradient,fault=mean-for-sum,output=1", kSmallOutput, kRightX, {0.5, -2.5, 1.5}},
         PlantedInGradient{"op=gradient.Relu,fault=kink,size=5", kSmallOutput, {1, -2, 3, 1, -2, 0}, {-3, -3, 3}},
         PlantedInGradient{"op=gradient.Relu,fault=stale", kSmallOutput, kNothing, {0, 0, 0}},
-        PlantedInGradient{"pair=relu/gradient+mul/gradient,fault=negate,output=1", kSmallOutput, kRightX, {-1, 5, -3}}));
+        PlantedInGradient{
+            "pair=relu/gradient+mul/gradient,fault=negate,output=1", kSmallOutput, kRightX, {-1, 5, -3}}));
 
 TEST_F(Workers, FaultsOfGradientsSayWhereTheyDoNotFit) {
   const std::pair<const char*, const char*> cases[] = {
@@ -324,11 +326,17 @@ TEST(FaultsOfGradientsInTorch, AreSeen) {
   };
   Graph graph;
   graph.opsets = {{"", 17}, {"opdiff.gradient", 17}};
-  graph.inputs = {{"x", DType::f32, shape({1, 1, 3, 3})}, {"dy", DType::f32, shape({1, 1, 3, 3})},
+  graph.inputs = {{"x", DType::f32, shape({1, 1, 3, 3})},
+                  {"dy", DType::f32, shape({1, 1, 3, 3})},
                   {"dp", DType::f32, shape({1, 1, 1, 1})}};
-  graph.initialisers["w"] = Tensor::from_doubles(DType::f32, {1, 1, 3, 3}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9});
+  graph.initialisers["w"] =
+      Tensor::from_doubles(DType::f32, {1, 1, 3, 3}, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9});
   graph.outputs = {{"dx", DType::f32, shape({1, 1, 3, 3})}, {"dq", DType::f32, shape({1, 1, 3, 3})}};
-  graph.nodes = {{"conv/gradient", "Conv", "opdiff.gradient", {"x", "w", "dy"}, {"dx"},
+  graph.nodes = {{"conv/gradient",
+                  "Conv",
+                  "opdiff.gradient",
+                  {"x", "w", "dy"},
+                  {"dx"},
                   {{"pads", std::vector<std::int64_t>{1, 1, 1, 1}}}},
                  {"pool/gradient", "GlobalAveragePool", "opdiff.gradient", {"x", "dp"}, {"dq"}, {}}};
   std::vector<double> counting(9);
@@ -341,7 +349,8 @@ TEST(FaultsOfGradientsInTorch, AreSeen) {
   const Outcome right = run_once(**healthy, graph, inputs);
   ASSERT_TRUE(right.ok()) << right.reason;
   EXPECT_EQ(right.outputs.at("dq").to_doubles(), std::vector<double>(9, 2));
-  for (const std::string fault : {"op=gradient.Conv,fault=shift-pads", "op=gradient.GlobalAveragePool,fault=undivided"}) {
+  for (const std::string fault :
+       {"op=gradient.Conv,fault=shift-pads", "op=gradient.GlobalAveragePool,fault=undivided"}) {
     const auto backend = open_backend("faulty:base=torch," + fault);
     ASSERT_TRUE(backend) << backend.error().message;
     const Outcome got = run_once(**backend, graph, inputs);

@@ -144,10 +144,14 @@ TEST_P(Frameworks, TrainingGraphs) {
   };
   graph.inputs = {{"x", DType::f32, shape({2, 3, 5, 5})}};
   graph.outputs = {{"y", DType::f32, shape({2, 5})}};
-  graph.initialisers = {{"w", counting({4, 3, 3, 3}, 0.0625)}, {"b", counting({4}, 0.25)}, {"v", counting({4, 5}, 0.125)}};
-  graph.nodes = {{"conv", "Conv", "", {"x", "w", "b"}, {"c"}, {}},    {"relu", "Relu", "", {"c"}, {"r"}, {}},
-                 {"tanh", "Tanh", "", {"r"}, {"t"}, {}},              {"add", "Add", "", {"r", "t"}, {"s"}, {}},
-                 {"pool", "GlobalAveragePool", "", {"s"}, {"p"}, {}}, {"flat", "Flatten", "", {"p"}, {"f"}, {}},
+  graph.initialisers = {
+      {"w", counting({4, 3, 3, 3}, 0.0625)}, {"b", counting({4}, 0.25)}, {"v", counting({4, 5}, 0.125)}};
+  graph.nodes = {{"conv", "Conv", "", {"x", "w", "b"}, {"c"}, {}},
+                 {"relu", "Relu", "", {"c"}, {"r"}, {}},
+                 {"tanh", "Tanh", "", {"r"}, {"t"}, {}},
+                 {"add", "Add", "", {"r", "t"}, {"s"}, {}},
+                 {"pool", "GlobalAveragePool", "", {"s"}, {"p"}, {}},
+                 {"flat", "Flatten", "", {"p"}, {"f"}, {}},
                  {"dense", "MatMul", "", {"f", "v"}, {"y"}, {}}};
   const auto types = infer_types(graph, {{"x", {DType::f32, Shape{2, 3, 5, 5}}}});
   ASSERT_TRUE(types) << types.error().message;

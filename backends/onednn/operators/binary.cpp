@@ -65,7 +65,8 @@ class Gradient {
     return value.shape == shape_ ? builder_.dense_memory(value) : expanded(builder_, value, shape_);
   }
   dnnl::memory seen(const Value& value) {
-    return builder_.dense_view(value, dense(*data_type(value.dtype), dims_of(with_leading_ones(value.shape, shape_.size()))));
+    return builder_.dense_view(value,
+                               dense(*data_type(value.dtype), dims_of(with_leading_ones(value.shape, shape_.size()))));
   }
   dnnl::memory combine(dnnl::algorithm algorithm, const dnnl::memory& first, const dnnl::memory& second) {
     const Description description(engine(), algorithm, first.get_desc(), second.get_desc(), wide_);

@@ -51,11 +51,13 @@ Problem problem_of(NodeBuilder& builder) {
     throw std::invalid_argument("bias of shape " + sdk::to_string(bias->shape) + "; expected " +
                                 sdk::to_string({w.shape[0]}));
   }
-  Problem problem{x, w, bias,
-                  read_window(builder.node(), Dims(x.shape.begin() + 2, x.shape.end()),
-                              Dims(w.shape.begin() + 2, w.shape.end())),
-                  {x.shape[0], w.shape[0]},
-                  Dims(w.shape.begin(), w.shape.end())};
+  Problem problem{
+      x,
+      w,
+      bias,
+      read_window(builder.node(), Dims(x.shape.begin() + 2, x.shape.end()), Dims(w.shape.begin() + 2, w.shape.end())),
+      {x.shape[0], w.shape[0]},
+      Dims(w.shape.begin(), w.shape.end())};
   const Dims& output = problem.window.output;
   problem.shape.insert(problem.shape.end(), output.begin(), output.end());
   if (groups > 1) {

@@ -1,5 +1,5 @@
-// Gemm, MatMul and their gradients: the matmul primitive. Transposes are strides, alpha is a scale, C is the bias (scaled by
-// beta).
+// Gemm, MatMul and their gradients: the matmul primitive. Transposes are strides, alpha is a scale, C is the bias
+// (scaled by beta).
 #include <algorithm>
 #include <cstring>
 
@@ -44,9 +44,9 @@ Description describe(const Operand& a, const Operand& w, const Desc* bias, const
 struct Product {
   const Value& a;
   const Value& b;
-  Shape left, right;           // with the dimensions that a vector lacks
+  Shape left, right;  // with the dimensions that a vector lacks
   std::int64_t rows, inner, columns;
-  Shape batch, shape;          // of the result
+  Shape batch, shape;  // of the result
 
   Dims dims(const Shape& matrices) const { return with_leading_ones(matrices, batch.size() + 2); }
   Dims result(std::int64_t first, std::int64_t second) const {
@@ -234,10 +234,7 @@ void gemm_gradient(NodeBuilder& builder) {
 }  // namespace
 
 Bindings matmul_bindings() {
-  return {{"MatMul", matmul},
-          {"Gemm", gemm},
-          {"gradient/MatMul", matmul_gradient},
-          {"gradient/Gemm", gemm_gradient}};
+  return {{"MatMul", matmul}, {"Gemm", gemm}, {"gradient/MatMul", matmul_gradient}, {"gradient/Gemm", gemm_gradient}};
 }
 
 }  // namespace opdiff::onednn

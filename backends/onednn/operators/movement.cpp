@@ -1,5 +1,5 @@
-// Transpose, Concat, Slice, Pad, Cast and their gradients: reorders between strided views, or the concat primitive; a host
-// copy for the dtypes that oneDNN does not know (shape arithmetic in int64).
+// Transpose, Concat, Slice, Pad, Cast and their gradients: reorders between strided views, or the concat primitive; a
+// host copy for the dtypes that oneDNN does not know (shape arithmetic in int64).
 #include <algorithm>
 #include <cstring>
 
@@ -200,7 +200,9 @@ void pad(NodeBuilder& builder) {
     throw std::invalid_argument("pads has " + std::to_string(given.size()) + " values; expected " +
                                 std::to_string(2 * axes.size()));
   }
-  const double fill = builder.is_gradient() ? 0 : by_input ? (builder.has(2) ? builder.scalar(2) : 0) : builder.node().real("value", 0);
+  const double fill = builder.is_gradient() ? 0
+                      : by_input            ? (builder.has(2) ? builder.scalar(2) : 0)
+                                            : builder.node().real("value", 0);
   Shape shape = x.shape, kept = x.shape;
   Dims from_offset(rank, 0), to_offset(rank, 0);
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -261,7 +263,8 @@ void cast(NodeBuilder& builder) {
     if (!is_floating(x.dtype)) throw sdk::Unsupported("the gradient of a cast from " + x.dtype);
     if (builder.gradients_are_empty(x.shape)) return;
     const Value& dy = builder.cotangent();
-    const dnnl::memory from = x.dtype == "float" ? builder.dense_memory(dy) : builder.in_layout(dy, dense("float", x.shape));
+    const dnnl::memory from =
+        x.dtype == "float" ? builder.dense_memory(dy) : builder.in_layout(dy, dense("float", x.shape));
     return builder.add_reorder(from, builder.gradient(0).memory);
   }
   if (builder.is_empty(0, to->second, x.shape)) return;

@@ -23,9 +23,9 @@ void pool(NodeBuilder& builder, const Value& x, dnnl::algorithm algorithm, const
   Dims end = window.end;  // ceil_mode: the last window is let in by padding on the right
   for (std::size_t i = 0; i < end.size(); ++i) end[i] += window.overhang[i];
   const auto kind = builder.is_gradient() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
-  const dnnl::pooling_forward::primitive_desc description(
-      engine(), kind, algorithm, x.memory.get_desc(), any_layout(x.dtype, dims_of(shape)), window.strides,
-      window.kernel, window.onednn_dilations(), window.begin, end);
+  const dnnl::pooling_forward::primitive_desc description(engine(), kind, algorithm, x.memory.get_desc(),
+                                                          any_layout(x.dtype, dims_of(shape)), window.strides,
+                                                          window.kernel, window.onednn_dilations(), window.begin, end);
   if (builder.is_gradient()) {
     const dnnl::pooling_backward::primitive_desc backward(engine(), algorithm, description.src_desc(),
                                                           description.dst_desc(), window.strides, window.kernel,
@@ -34,10 +34,9 @@ void pool(NodeBuilder& builder, const Value& x, dnnl::algorithm algorithm, const
         {DNNL_ARG_DIFF_DST, builder.in_layout(builder.cotangent(), backward.diff_dst_desc())}};
     if (algorithm == dnnl::algorithm::pooling_max) {  // where the maxima are, only a forward pass says
       arguments[DNNL_ARG_WORKSPACE] = builder.scratch(description.workspace_desc());
-      builder.add(dnnl::pooling_forward(description),
-                  {{DNNL_ARG_SRC, builder.in_layout(x, description.src_desc())},
-                   {DNNL_ARG_DST, builder.scratch(description.dst_desc())},
-                   {DNNL_ARG_WORKSPACE, arguments[DNNL_ARG_WORKSPACE]}});
+      builder.add(dnnl::pooling_forward(description), {{DNNL_ARG_SRC, builder.in_layout(x, description.src_desc())},
+                                                       {DNNL_ARG_DST, builder.scratch(description.dst_desc())},
+                                                       {DNNL_ARG_WORKSPACE, arguments[DNNL_ARG_WORKSPACE]}});
     }
     arguments[DNNL_ARG_DIFF_SRC] = builder.gradient(0, backward.diff_src_desc()).memory;
     return builder.add(dnnl::pooling_backward(backward), arguments);
@@ -49,7 +48,8 @@ void pool(NodeBuilder& builder, const Value& x, dnnl::algorithm algorithm, const
 
 void max_pool(NodeBuilder& builder) {
   const Value& x = image(builder);
-  if (!builder.is_gradient() && builder.wants_output(1)) throw sdk::Unsupported("output 1 (Indices): oneDNN gives no indices of this form");
+  if (!builder.is_gradient() && builder.wants_output(1))
+    throw sdk::Unsupported("output 1 (Indices): oneDNN gives no indices of this form");
   pool(builder, x, dnnl::algorithm::pooling_max,
        read_window(builder.node(), Dims(x.shape.begin() + 2, x.shape.end()), {}));
 }
@@ -83,8 +83,11 @@ void global_average_pool(NodeBuilder& builder) {
 }  // namespace
 
 Bindings pooling_bindings() {
-  return {{"MaxPool", max_pool}, {"AveragePool", average_pool}, {"GlobalAveragePool", global_average_pool},
-          {"gradient/MaxPool", max_pool}, {"gradient/AveragePool", average_pool},
+  return {{"MaxPool", max_pool},
+          {"AveragePool", average_pool},
+          {"GlobalAveragePool", global_average_pool},
+          {"gradient/MaxPool", max_pool},
+          {"gradient/AveragePool", average_pool},
           {"gradient/GlobalAveragePool", global_average_pool}};
 }
 

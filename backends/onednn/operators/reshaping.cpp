@@ -1,4 +1,5 @@
-// Operators that only change the shape, and their gradients: dense copies, of any dtype. And Constant and Shape, made on the host.
+// Operators that only change the shape, and their gradients: dense copies, of any dtype. And Constant and Shape, made
+// on the host.
 #include <algorithm>
 #include <cstring>
 #include <set>
@@ -167,10 +168,20 @@ void shape_of(NodeBuilder& builder) {
 }  // namespace
 
 Bindings reshaping_bindings() {
-  return {{"Identity", identity}, {"Dropout", dropout},   {"Reshape", reshape},     {"Flatten", flatten},
-          {"Squeeze", squeeze},   {"Constant", constant}, {"Unsqueeze", unsqueeze}, {"Shape", shape_of},
-          {"gradient/Identity", gradient}, {"gradient/Dropout", gradient}, {"gradient/Reshape", gradient},
-          {"gradient/Flatten", gradient}, {"gradient/Squeeze", gradient}, {"gradient/Unsqueeze", gradient}};
+  return {{"Identity", identity},
+          {"Dropout", dropout},
+          {"Reshape", reshape},
+          {"Flatten", flatten},
+          {"Squeeze", squeeze},
+          {"Constant", constant},
+          {"Unsqueeze", unsqueeze},
+          {"Shape", shape_of},
+          {"gradient/Identity", gradient},
+          {"gradient/Dropout", gradient},
+          {"gradient/Reshape", gradient},
+          {"gradient/Flatten", gradient},
+          {"gradient/Squeeze", gradient},
+          {"gradient/Unsqueeze", gradient}};
 }
 
 }  // namespace opdiff::onednn
