@@ -230,15 +230,21 @@ bool Ladder::try_precision(Attempt& attempt) {
 
 bool Ladder::try_conventions(Attempt& attempt) {
   if (!op_.conventions) return false;
-  for (const Convention& convention : op_.conventions(call_)) {
-    const auto k = static_cast<std::size_t>(attempt.output());
-    if (k >= convention.outputs.size()) continue;
-    const std::vector<double> y = attempt.got().to_doubles(), other = convention.outputs[k].to_doubles();
-    std::vector<bool> accepts(y.size());
-    for (std::size_t i = 0; i < y.size(); ++i)
-      accepts[i] = y[i] == other[i] || (std::isnan(y[i]) && std::isnan(other[i]));
-    if (attempt.accept_remaining(Rung::convention, accepts, convention.name)) return true;
-  }
+  const std::vector<Convention> conventions = op_.conventions(call_);
+  const double normal = format_of(attempt.got().dtype()).lambda();
+  // Kernels that treat subnormals as zero do so by every convention.
+  for (const bool flushes : {false, true})
+    for (const Convention& convention : conventions) {
+      const auto k = static_cast<std::size_t>(attempt.output());
+      if (k >= convention.outputs.size()) continue;
+      const std::vector<double> y = attempt.got().to_doubles(), other = convention.outputs[k].to_doubles();
+      std::vector<bool> accepts(y.size());
+      for (std::size_t i = 0; i < y.size(); ++i)
+        accepts[i] = y[i] == other[i] || (std::isnan(y[i]) && std::isnan(other[i])) ||
+                     (flushes && y[i] == 0 && std::fabs(other[i]) < normal);
+      const std::string name = convention.name + (flushes ? ", subnormals treated as zero" : "");
+      if (attempt.accept_remaining(Rung::convention, accepts, name)) return true;
+    }
   return false;
 }
 
