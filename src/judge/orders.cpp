@@ -339,6 +339,24 @@ OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, cons
   return op.kernels.working ? WholeOperator(op, call, out, profiles).explain() : OrderExplanation();
 }
 
+std::string order_that_gives(const MetaOperator& op, const Call& call, int output, const Tensor& got,
+                             const Profile& profile) {
+  if (!op.kernels.working) return "";
+  const std::vector<double> y = got.to_doubles();
+  const std::pair<const char*, SumOrder::Kind> orders[] = {{"first to last", SumOrder::Kind::sequential},
+                                                           {"last to first", SumOrder::Kind::reversed}};
+  for (const auto& [name, kind] : orders)
+    for (int formula = 0; formula < static_cast<int>(op.formulas.size()); ++formula) {
+      const OrderScope scope({kind, 1, false, 0});
+      const std::vector<double> made = work(op, call, profile, formula)[static_cast<std::size_t>(output)].to_doubles();
+      bool same = made.size() == y.size();
+      for (std::size_t i = 0; i < y.size() && same; ++i)
+        same = y[i] == made[i] || (std::isnan(y[i]) && std::isnan(made[i]));
+      if (same) return name;
+    }
+  return "";
+}
+
 bool errs_as_emulated(const NamedAlgorithm& algorithm, const Profile& profile, const StandsOut& out) {
   if (out.elements.empty()) return false;
   const auto error = [&](std::int64_t at, int variant) {
