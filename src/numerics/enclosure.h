@@ -134,11 +134,13 @@ void may_saturate(Enclosure<V>& y, std::uint8_t argument, double at_minus, doubl
   y.overflow &= kNaN;
 }
 
+// The slopes are of Square, too: that of a quotient of f64 numbers may be outside double where its variance is not.
 template <class V>
-void combine(Enclosure<V>& y, const Enclosure<V>& a, double da, const Enclosure<V>& b, double db) {
-  using Square = typename Enclosure<V>::Square;
-  y.s = Square(da) * da * a.s + Square(db) * db * b.s;
-  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = da * a.shared[k] + db * b.shared[k];
+void combine(Enclosure<V>& y, const Enclosure<V>& a, typename Enclosure<V>::Square da, const Enclosure<V>& b,
+             typename Enclosure<V>::Square db) {
+  y.s = da * da * a.s + db * db * b.s;
+  for (int k = 0; k < Enclosure<V>::kSources; ++k)
+    y.shared[k] = static_cast<double>(da * a.shared[k] + db * b.shared[k]);
 }
 
 // f(x) with derivative d at x and `spread`, a bound on |f(x') - f(x)| for |x' - x| <= x.e; `ulps` of rounding.
@@ -276,7 +278,8 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   // (a + da) / (b + db) - a / b = (da - (a / b) db) / (b + db).
   y.e = (a.e + q * b.e) / (bm - b.e);
   if (a.overflow && b.overflow) y.overflow |= kNaN;
-  enclosure_detail::combine(y, a, 1 / b.value(), b, -y.value() / b.value());
+  using Square = typename Enclosure<V>::Square;
+  enclosure_detail::combine(y, a, 1 / Square(b.value()), b, -Square(y.value()) / b.value());
   if (b.overflow) enclosure_detail::may_become(y, 0);  // a / infinity
   return enclosure_detail::rounded(y, true);
 }
