@@ -7,6 +7,7 @@
 #include "judge/orders.h"
 #include "numerics/budget.h"
 #include "ops/evaluate.h"
+#include "ops/gradient.h"
 
 namespace opdiff {
 namespace {
@@ -74,10 +75,12 @@ const Ladder::Yardstick& Ladder::narrowed(const Profile& profile, const Format& 
     std::vector<Tensor> operands;
     std::vector<const Tensor*> inputs;
     operands.reserve(static_cast<std::size_t>(call_.input_count()));
+    const int first_cotangent = call_.input_count() - static_cast<int>(call_.integer(kCotangents, 1));
     for (int k = 0; k < call_.input_count(); ++k) {
       const Tensor* tensor = call_.tensor(k);
       const bool narrows =
-          tensor && std::find(op_.product_inputs.begin(), op_.product_inputs.end(), k) != op_.product_inputs.end();
+          tensor && (std::find(op_.product_inputs.begin(), op_.product_inputs.end(), k) != op_.product_inputs.end() ||
+                     (op_.narrows_cotangents && k >= first_cotangent));
       if (narrows) operands.push_back(narrow(*tensor, format, rounding));
       inputs.push_back(narrows ? &operands.back() : tensor);
     }

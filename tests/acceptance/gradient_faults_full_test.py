@@ -29,7 +29,7 @@ BACKWARD = (
     ("residual", "conv2/gradient", "drop-term"),
     ("residual", "batchnorm1/gradient", "attribute,attribute=epsilon,value=0.1"),
     ("residual", "batchnorm2/gradient", "deviations,size=4"),
-    ("residual", "relu2/gradient", "deviations,size=10,index=100"),
+    ("residual", "conv1/gradient", "deviations,size=10,index=100"),
     ("residual", "averagepool/gradient", "undivided"),
     ("residual", "globalaveragepool/gradient", "undivided"),
     ("residual", "gemm/gradient", "unsummed"),

@@ -22,7 +22,7 @@ struct Case {
     for (const Tensor& t : inputs) p.push_back(&t);
     return p;
   }
-  const MetaOperator& op() const { return *find_operator("", node.op); }
+  const MetaOperator& op() const { return *find_operator(node.domain, node.op); }
   Verdict judge(const Tensor& got) const {
     const Tensor* one[] = {&got};
     return judge_node(node, opset, pointers(), one)[0];

@@ -398,6 +398,21 @@ TEST(Precision, NamesTheOperandsOfAConvolution) {
                  "bf16 operands"));
 }
 
+TEST(Precision, OfAGradientIsThatOfItsCotangentToo) {
+  Case c = make_case("MatMul", {random_tensor(DType::f32, {8, 30}, 1), random_tensor(DType::f32, {30, 12}, 2),
+                                random_tensor(DType::f32, {8, 12}, 3)});
+  c.node.domain = kGradientDomain;
+  c.node.outputs = {"da", "db"};
+  const auto rounded = [&](std::vector<std::size_t> operands) {
+    Case narrow = c;
+    for (const std::size_t k : operands)
+      narrow.inputs[k] = changed(c.inputs[k], [](std::int64_t, double x) { return round_to(x, kBF16); });
+    return c.judge(narrow.worked({SumOrder::Kind::lanes, 8, true, 0}, inner_f32(DType::f32)));
+  };
+  EXPECT_TRUE(on(rounded({0, 1, 2}), Rung::precision, "bf16 operands"));
+  EXPECT_EQ(rounded({1}).rung, Rung::defect);  // no hardware narrows one operand of a product
+}
+
 TEST(Precision, NamesTheFormatOfTheAccumulation) {
   for (const std::int64_t k : {20, 100, 300}) {
     const Case c = gemm(DType::f32, 16, k, 16);
