@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
-#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -17,6 +16,7 @@
 #include "base/sha256.h"
 #include "cli/commands.h"
 #include "cli/interruption.h"
+#include "cli/progress_line.h"
 #include "graph/onnx_reader.h"
 #include "graph/validate.h"
 #include "plan/inputs.h"
@@ -45,35 +45,6 @@ struct Arguments {
   std::string mode = "forward", loss, optimiser = "sgd:lr=0.01,momentum=0.9";
   int localise = CompareOptions().localise;
   bool profile = false, details = false, quiet = false, json = false;
-};
-
-// One line on the terminal, overwritten.
-class ProgressLine {
- public:
-  explicit ProgressLine(bool shown) : shown_(shown) {}
-  ~ProgressLine() { clear(); }
-  void show(const Progress& progress) {
-    if (!shown_) return;
-    const std::lock_guard lock(mutex_);
-    std::string line = progress.what;
-    if (progress.total > 0) {
-      constexpr std::int64_t kWidth = 24;
-      const auto filled = static_cast<std::size_t>(kWidth * progress.done / progress.total);
-      line = fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '#'), kWidth, progress.done, progress.total, line);
-    }
-    fmt::print(stderr, "\r\x1b[K{}", line.substr(0, 100));
-    std::fflush(stderr);
-    dirty_ = true;
-  }
-  void clear() {
-    if (dirty_) fmt::print(stderr, "\r\x1b[K");
-    dirty_ = false;
-  }
-
- private:
-  const bool shown_;
-  bool dirty_ = false;
-  std::mutex mutex_;
 };
 
 // All workers start at once, so that the frameworks' imports overlap.
@@ -374,7 +345,7 @@ Expected<int> compare(const Arguments& arguments) {
   options.atol = arguments.atol;
   if (const Tensor* labels = labels_of(model)) options.labels = *labels;
   options.interrupted = open.limits.interrupted;
-  options.progress = [&line](const Progress& progress) { line.show(progress); };
+  options.progress = [&line](const Progress& progress) { line.show(progress.what, progress.done, progress.total); };
   Expected<CompareResult> compared = compare_model(request, options);
   line.clear();
   if (!compared) {

@@ -1,0 +1,328 @@
+// opdiff train: a recipe followed over an assignment of operators to backends, each step proven on request.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/interruption.h"
+#include "cli/progress_line.h"
+#include "report/out_folder.h"
+#include "train/trainer.h"
+#include "workers/open.h"
+
+namespace opdiff {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Arguments {
+  std::string recipe, backend, out, data, check, fallback;
+  std::vector<std::string> bindings, plot_with;
+  std::int64_t epochs = 0, steps = 0;
+  double time_limit = 300;
+  int threads = 0;
+  bool resume = false, free = false, quiet = false, details = false;
+};
+
+Expected<void> parse_check(const std::string& text, TrainOptions* options) {
+  if (text.empty()) return {};
+  if (text == "every") {
+    options->check_every = 1;
+    return {};
+  }
+  if (text == "last") {
+    options->check_last = true;
+    return {};
+  }
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, options->check_every);
+  if (error != std::errc() || stop != end || options->check_every < 1)
+    return make_error("--check {}: expected every, last, or a number N: each N-th step", text);
+  return {};
+}
+
+// Backends by spec, each opened when first asked for and then kept.
+class Backends {
+ public:
+  explicit Backends(OpenOptions options) : options_(std::move(options)) {}
+  BackendSource source(const std::string& spec) {
+    return [this, spec]() -> Expected<Backend*> {
+      auto& opened = opened_[spec];
+      if (!opened) {
+        auto backend = open_backend(spec, options_);
+        if (!backend) return tl::unexpected<Error>(backend.error());
+        opened = *std::move(backend);
+      }
+      return opened.get();
+    };
+  }
+
+ private:
+  const OpenOptions options_;
+  std::map<std::string, std::unique_ptr<Backend>> opened_;
+};
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.2f} %", 100 * *share) : std::string();
+}
+
+std::string duration(double seconds) {
+  const auto whole = static_cast<std::int64_t>(seconds);
+  return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+                       : fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+void print_checks(const Arguments& arguments, const TrainResult& result) {
+  if (result.checked.empty()) return;
+  std::vector<const CheckedNode*> rows;
+  std::array<std::int64_t, kRungCount> total{};
+  std::int64_t judged = 0, known = 0, alone = 0;
+  for (const CheckedNode& node : result.checked) {
+    rows.push_back(&node);
+    judged += node.steps;
+    known += node.known;
+    alone += node.failure.empty() ? 0 : 1;
+    for (std::size_t r = 0; r < total.size(); ++r) total[r] += node.rungs[r];
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const CheckedNode* a, const CheckedNode* b) {
+    return std::pair(a->is_defect(), a->worst.rung) > std::pair(b->is_defect(), b->worst.rung);
+  });
+  std::string counts;
+  for (std::size_t r = 0; r < total.size(); ++r)
+    if (total[r] > 0)
+      counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", total[r], to_string(static_cast<Rung>(r)));
+  fmt::print("\nproven: {} nodes judged in {} steps: {}{}\n", judged, result.lockstep.size(), counts,
+             known > 0 ? fmt::format(", {} known", known) : "");
+  const std::size_t shown = arguments.details ? rows.size() : 12;
+  std::size_t printed = 0;
+  for (const CheckedNode* node : rows) {
+    if (printed == shown || (!arguments.details && node->worst.rung <= Rung::rounding && node->failure.empty()))
+      continue;
+    ++printed;
+    std::string line = fmt::format("  {:<34} {:<22} {:<12} {:<13}", node->id, node->op, node->backend,
+                                   node->steps == 0 ? "not judged" : to_string(node->worst.rung));
+    if (!node->failure.empty())
+      line += fmt::format(" not alone: {}", node->failure.substr(0, 80));
+    else if (node->worst.rung > Rung::rounding)
+      line += fmt::format(" step {}, {}[{}]: got {:.9g}, right {:.9g} +- {:.3g} {}", node->worst_step, node->output,
+                          fmt::join(node->worst.worst.coordinates, ","), node->worst.worst.got,
+                          node->worst.worst.centre, node->worst.worst.radius, node->worst.explanation);
+    fmt::print("{}\n", line);
+  }
+  if (alone > 0) fmt::print("  {} nodes are not computed alone by their backend and were not judged\n", alone);
+  const auto worst = std::max_element(result.lockstep.begin(), result.lockstep.end(),
+                                      [](const auto& a, const auto& b) { return a.difference < b.difference; });
+  if (worst == result.lockstep.end()) return;
+  fmt::print("lockstep: against the reference from the same state, one step differs by {:.3g} at most (step {}, {})",
+             worst->difference, worst->step, worst->tensor.empty() ? "nothing" : worst->tensor);
+  const LockstepPoint& first = result.lockstep.front();
+  if (first.reading >= 0)
+    fmt::print("; at step {} that is {:.3g} noise floors of {}", first.step, first.reading, first.tensor);
+  fmt::print("\n");
+}
+
+void print_drift(const TrainResult& result) {
+  if (result.drift.empty()) return;
+  const auto worst = std::max_element(result.drift.begin(), result.drift.end(),
+                                      [](const auto& a, const auto& b) { return a.drift < b.drift; });
+  fmt::print(
+      "free-running: {} steps beside {} noisy trainings of the reference: {:.3g} times their noise at most (step {}, "
+      "{}), limit {}\n",
+      result.drift.size(), kNoisyTrainings, worst->drift, worst->step, worst->tensor, kDriftLimit);
+  if (!result.left) return;
+  std::string wrong;
+  for (const CheckedNode& node : result.checked_where_left)
+    if (node.worst.suspicious() || node.is_defect())
+      wrong += fmt::format("{}{} ({}) on {}: {}", wrong.empty() ? "" : ", ", node.id, node.op, node.backend,
+                           to_string(node.worst.rung));
+  fmt::print("  left their noise at step {} ({}, {:.3g}); wrong there, alone: {}\n", result.left->step,
+             result.left->tensor, result.left->drift, wrong.empty() ? "nothing" : wrong);
+}
+
+std::string drift_csv(const std::vector<DriftPoint>& points) {
+  std::string text = "step,loss,reference_loss,drift,tensor\n";
+  for (const DriftPoint& p : points)
+    text += fmt::format("{},{},{},{},{}\n", p.step, p.loss, p.reference_loss, p.drift, p.tensor);
+  return text;
+}
+
+std::string lockstep_csv(const std::vector<LockstepPoint>& points) {
+  std::string text = "step,loss,reference_loss,difference,tensor\n";
+  for (const LockstepPoint& p : points)
+    text += fmt::format("{},{},{},{},{}\n", p.step, p.loss, p.reference_loss, p.difference, p.tensor);
+  return text;
+}
+
+Expected<void> plot(const Arguments& arguments, const fs::path& out, const std::string& name, const Curves& curves) {
+  std::vector<std::pair<std::string, Curves>> runs = {{name, curves}};
+  for (const std::string& other : arguments.plot_with) {
+    OPDIFF_TRY(Curves read, read_curves_csv(other));
+    runs.emplace_back(fs::path(other).parent_path().filename().string(), std::move(read));
+  }
+  return plot_curves(runs, out / "curves.svg");
+}
+
+Expected<int> run_training(const Arguments& arguments) {
+  OPDIFF_TRY(Recipe recipe, read_recipe(arguments.recipe, arguments.data));
+  if (!arguments.backend.empty()) recipe.backend = arguments.backend;
+  for (const std::string& text : arguments.bindings) {
+    auto binding = parse_binding(text);
+    if (!binding) return with_context("--bind", binding.error());
+    recipe.bindings.push_back(*std::move(binding));
+  }
+  if (!arguments.out.empty()) recipe.out = arguments.out;
+  if (arguments.epochs > 0) recipe.epochs = arguments.epochs;
+  for (const std::string& other : arguments.plot_with) {  // before hours of work
+    OPDIFF_TRY(const Curves unused, read_curves_csv(other));
+    static_cast<void>(unused);
+  }
+  OPDIFF_TRY(const OutFolder held, OutFolder::claim(recipe.out));
+  std::error_code ignored;
+  if (!arguments.resume && fs::exists(recipe.out / "checkpoint.json", ignored))
+    return make_error(
+        "{}: has a checkpoint of another training; go on with --resume, or name another folder with --out",
+        recipe.out.string());
+
+  OpenOptions open;
+  open.threads = arguments.threads;
+  open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
+  open.limits.interrupted = watch_for_interruption();
+  Backends backends(open);
+
+  ProgressLine line(!arguments.quiet && isatty(STDERR_FILENO) != 0);
+  TrainOptions options;
+  OPDIFF_RETURN_IF_ERROR(parse_check(arguments.check, &options));
+  if (arguments.steps > 0) options.steps = arguments.steps;
+  options.resume = arguments.resume;
+  options.free = arguments.free;
+  options.fallback = !arguments.fallback.empty();
+  options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
+  options.open = [&](const std::string& spec) { return backends.source(spec); };
+  options.interrupted = open.limits.interrupted;
+  const auto start = std::chrono::steady_clock::now();
+  auto shown = start;
+  std::int64_t first_step = -1;
+  options.on_step = [&](const TrainOptions::StepReport& report) {
+    const auto now = std::chrono::steady_clock::now();
+    if (first_step < 0) first_step = report.step;
+    if (now - shown < std::chrono::milliseconds(100) && report.step < report.steps) return;
+    shown = now;
+    const double seconds = std::chrono::duration<double>(now - start).count();
+    const double each = seconds / static_cast<double>(report.step - first_step + 1);
+    line.show(fmt::format("epoch {} loss {:.4f} {} {:.1f} steps/s, {} left", report.epoch + 1, report.loss,
+                          percent(report.accuracy), 1 / each,
+                          duration(each * static_cast<double>(report.steps - report.step))),
+              report.step, report.steps);
+  };
+  options.on_epoch = [&](const TrainOptions::EpochReport& report) {
+    line.clear();
+    if (arguments.quiet) return;
+    std::string text = fmt::format("epoch {}/{}: loss {:.4f}", report.epoch, report.epochs, report.loss);
+    if (report.accuracy) text += fmt::format(", training accuracy {}", percent(report.accuracy));
+    if (report.test) {
+      text += fmt::format(", test loss {:.4f}", report.test->loss);
+      if (report.test->right >= 0)
+        text += fmt::format(", test accuracy {:.2f} % ({} of {})",
+                            100.0 * static_cast<double>(report.test->right) / static_cast<double>(report.test->rows),
+                            report.test->right, report.test->rows);
+    }
+    fmt::print("{}, {:.1f} s\n", text, report.seconds);
+    std::fflush(stdout);
+  };
+  options.on_note = [&](const std::string& text) {
+    line.clear();
+    fmt::print(stderr, "opdiff: {}\n", escape_controls(text));
+  };
+
+  OPDIFF_TRY(const TrainResult result, train(recipe, options));
+  line.clear();
+  std::string used;
+  for (std::size_t k = 0; k < result.specs.size(); ++k)
+    if (result.nodes_of[k] > 0)
+      used += fmt::format("{}{} {}", used.empty() ? "" : ", ", result.nodes_of[k], result.specs[k]);
+  if (!result.fallen_back.empty()) fmt::print("fell back to the reference: {}\n", fmt::join(result.fallen_back, " "));
+  print_checks(arguments, result);
+  print_drift(result);
+  if (!arguments.quiet && result.steps_run > 0)
+    fmt::print("{} steps done; nodes: {}; {} segment{}, {:.2f} ms a step{}\n", result.step, used, result.segments,
+               result.segments == 1 ? "" : "s", 1e3 * result.step_seconds / static_cast<double>(result.steps_run),
+               result.deaths > 0 ? fmt::format("; {} deaths of backends", result.deaths) : "");
+  std::fflush(stdout);
+  if (!result.lockstep.empty())
+    OPDIFF_RETURN_IF_ERROR(write_file_atomically(recipe.out / "lockstep.csv", lockstep_csv(result.lockstep)));
+  if (!result.drift.empty())
+    OPDIFF_RETURN_IF_ERROR(write_file_atomically(recipe.out / "drift.csv", drift_csv(result.drift)));
+  const std::string kept = result.step > 0 ? fmt::format("; go on with --resume ({})", recipe.out.string()) : "";
+  switch (result.end) {
+    case TrainEnd::finished: break;
+    case TrainEnd::interrupted: return make_error("interrupted after step {}{}", result.step, kept);
+    case TrainEnd::died:
+      fmt::print(stderr, "opdiff: {}{}\n", escape_controls(result.reason), kept);
+      return kBackendDied;
+    case TrainEnd::not_finite:
+    case TrainEnd::failed:
+      fmt::print(stderr, "opdiff: {}{}\n", escape_controls(result.reason), result.end == TrainEnd::failed ? kept : "");
+      return result.has_defect() ? kDefect : kCannotRun;
+  }
+  if (const auto plotted = plot(arguments, recipe.out, recipe.out.filename().string(), result.curves); !plotted)
+    fmt::print(stderr, "opdiff: {}\n", plotted.error().message);
+  if (!arguments.quiet) fmt::print("{}: trained.onnx, curves.csv, curves.svg, checkpoint\n", recipe.out.string());
+  return result.has_defect() ? kDefect : kClean;
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, int* status) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("train", "Train a model, each operator on the backend of your choice");
+  command->add_option("recipe", arguments->recipe, "the TOML file (docs/formats/recipe.md)")->required();
+  command->add_option("--backend", arguments->backend,
+                      "of all nodes that nothing else is said of; default: the recipe's");
+  command->add_option("--bind", arguments->bindings,
+                      "WHAT=BACKEND: an operator (Conv, Adam), a node (fc3), or a pattern ('conv*', '*/update'); a "
+                      "backward\nnode goes with its forward node unless named ('Conv/gradient'); may be repeated");
+  command->add_option("--out", arguments->out,
+                      "folder of checkpoints, curves and the trained model; default: the recipe's");
+  command->add_option("--data", arguments->data, "folder of the data, instead of the recipe's");
+  command->add_option("--epochs", arguments->epochs, "instead of the recipe's")->check(CLI::Range(1, 1000000));
+  command->add_option("--steps", arguments->steps, "at most so many steps")->check(CLI::Range(1, 1000000000));
+  command->add_flag("--resume", arguments->resume, "go on from the checkpoint in --out");
+  command->add_option("--check", arguments->check,
+                      "every, last or N (each N-th step): judge every forward, backward and update node of the step\n"
+                      "on its own backend, and the whole step against the reference from the same state");
+  command->add_flag(
+      "--free", arguments->free,
+      "beside the training, the reference's own and four with rounding noise in every node: drift.csv, the "
+      "first\nstep that leaves their noise, and what was wrong there (slow)");
+  command->add_option("--fallback", arguments->fallback, "reference: it takes the nodes that a backend refuses")
+      ->check(CLI::IsMember({"reference"}));
+  command->add_option("--plot-with", arguments->plot_with,
+                      "curves.csv of another run, into the same plot; may be repeated");
+  command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
+      ->check(CLI::Range(0.001, 1e9))
+      ->capture_default_str();
+  command->add_option("--threads", arguments->threads, "of each backend and of the judge; default: all")
+      ->check(CLI::Range(0, 1024));
+  command->add_flag("--details", arguments->details, "with --check: every node");
+  command->add_flag("--quiet", arguments->quiet, "no progress, no epochs");
+  command->footer(
+      "Exit status: 0 trained, 1 --check found a defect, 2 cannot run or stopped (a bad recipe, a NaN, Ctrl-C), 3 a "
+      "backend\ncrashed, hung or ran out of memory. A checkpoint is kept in each case.\n\n"
+      "Examples:\n"
+      "  opdiff train examples/lenet5/lenet5.toml --backend torch\n"
+      "  opdiff train examples/lenet5/lenet5.toml --bind Conv=onednn --bind Gemm=torch --bind fc3=reference\n"
+      "  opdiff train examples/lenet5/lenet5.toml --backend torch --steps 20 --check every --out result/checked\n"
+      "  opdiff train examples/lenet5/lenet5.toml --out result/again --plot-with result/checked/curves.csv");
+  command->callback([arguments, status] {
+    const Expected<int> ended = run_training(*arguments);
+    *status = ended ? *ended : cannot_run(ended.error());
+  });
+}
+
+}  // namespace opdiff

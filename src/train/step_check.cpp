@@ -1,0 +1,156 @@
+#include "train/step_check.h"
+
+#include <algorithm>
+
+#include "graph/uses.h"
+#include "judge/judge.h"
+#include "plan/segment.h"
+
+namespace opdiff {
+
+constexpr std::int64_t kUnlikelySteps = 3;
+
+bool CheckedNode::is_defect() const {
+  const auto count = [&](Rung rung) { return rungs[static_cast<std::size_t>(rung)]; };
+  return count(Rung::defect) > 0 || count(Rung::unlikely) >= kUnlikelySteps;
+}
+
+// The nodes of one backend side by side, in one graph that is prepared once.
+struct StepCheck::Group {
+  std::vector<int> nodes;
+  IsolatedNodes isolated;
+  std::map<std::string, std::string> name_of;  // tensor of the whole graph -> output of `isolated`
+  int handle = -1;
+  int of_death = 0;
+  std::vector<KnownDivergence> known;
+};
+
+StepCheck::StepCheck(const Graph& graph, const TypeMap& types, const std::vector<int>& labels,
+                     std::vector<Party>& parties, int threads)
+    : graph_(graph), labels_(labels), parties_(parties), pool_(threads) {
+  for (std::size_t k = 0; k < graph.nodes.size(); ++k) {
+    CheckedNode node;
+    node.id = graph.nodes[k].id;
+    node.op = graph.nodes[k].op;
+    node.backend = parties[static_cast<std::size_t>(labels[k])].spec;
+    nodes_.push_back(std::move(node));
+  }
+  for (std::size_t label = 0; label < parties.size(); ++label) {
+    auto group = std::make_unique<Group>();
+    for (std::size_t k = 0; k < labels.size(); ++k)
+      if (labels[k] == static_cast<int>(label) && graph.nodes[k].op != "Constant")
+        group->nodes.push_back(static_cast<int>(k));
+    if (parties[label].open && !group->nodes.empty()) {
+      group->isolated = isolate_nodes(graph, group->nodes, types);
+      for (const auto& [isolated, whole] : group->isolated.outputs) group->name_of[whole] = isolated;
+    }
+    groups_.push_back(std::move(group));
+  }
+}
+
+StepCheck::~StepCheck() {
+  pool_.wait();
+  for (std::size_t label = 0; label < groups_.size(); ++label) {
+    const Group& group = *groups_[label];
+    if (group.handle < 0 || group.of_death != parties_[label].deaths) continue;
+    if (const auto backend = parties_[label].open()) (*backend)->release(group.handle);
+  }
+}
+
+void StepCheck::judge(int index, std::int64_t step, const std::vector<std::optional<Tensor>>& inputs,
+                      const std::vector<std::optional<Tensor>>& got, const std::vector<KnownDivergence>& known) {
+  const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
+  CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
+  const auto given = pointers_to(inputs), returned = pointers_to(got);
+  const int opset = graph_.opset(node.domain);
+  const std::vector<Verdict> verdicts = judge_node(node, opset, given, returned);
+  const Verdict* worst = nullptr;
+  std::string output;
+  for (std::size_t k = 0; k < verdicts.size(); ++k) {
+    if (returned[k] == nullptr || (worst != nullptr && verdicts[k].rung <= worst->rung)) continue;
+    worst = &verdicts[k];
+    output = node.outputs[k];
+  }
+  ++row.steps;
+  if (worst == nullptr) return;
+  if (std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.unproven; })) ++row.unproven;
+  if (worst->rung > Rung::rounding && !known.empty() &&
+      match(known, {node, opset, given, OutcomeKind::ok, returned, verdicts}) != nullptr) {
+    ++row.known;
+    return;
+  }
+  ++row.rungs[static_cast<std::size_t>(worst->rung)];
+  if (row.worst_step == 0 || worst->rung > row.worst.rung) {
+    row.worst = *worst;
+    row.output = output;
+    row.worst_step = step;
+  }
+}
+
+Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs, Outcome* outcome) {
+  *outcome = {};
+  std::vector<std::vector<std::optional<Tensor>>> taken(graph_.nodes.size());
+  TensorMap tensors;
+  // Tasks read `taken`: on every way out, they end first.
+  const auto wait = [](ThreadPool* pool) { pool->wait(); };
+  const std::unique_ptr<ThreadPool, decltype(wait)> waiting(&pool_, wait);
+  OPDIFF_TRY(TensorMap reference, evaluate_graph(graph_, inputs, [&](const NodeVisit& visit) -> Expected<void> {
+               auto& slots = taken[static_cast<std::size_t>(visit.index)];
+               const std::vector<std::string> names = slot_names(*visit.node);
+               for (std::size_t k = 0; k < visit.inputs.size(); ++k) {
+                 slots.push_back(visit.inputs[k] == nullptr ? std::nullopt : std::optional<Tensor>(*visit.inputs[k]));
+                 if (visit.inputs[k] != nullptr) tensors[names[k]] = *visit.inputs[k];
+               }
+               return {};
+             }));
+  for (std::size_t label = 0; label < groups_.size(); ++label) {
+    Group& group = *groups_[label];
+    Party& party = parties_[label];
+    if (group.nodes.empty()) continue;
+    if (!party.open) {  // the reference is what the others are judged by
+      for (const int index : group.nodes) {
+        CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
+        ++row.steps;
+        ++row.rungs[static_cast<std::size_t>(Rung::exact)];
+        if (row.worst_step == 0) row.worst_step = step;
+      }
+      continue;
+    }
+    OPDIFF_TRY(Backend* const backend, party.open());
+    if (group.handle < 0 || group.of_death != party.deaths) {
+      *outcome = backend->prepare(group.isolated.graph, {.isolated = true}, &group.handle);
+      if (!outcome->ok()) group.handle = -1;
+      group.of_death = party.deaths;
+      OPDIFF_TRY(group.known, known_divergences(backend->info()));
+    }
+    TensorMap feeds;
+    for (const auto& [name, whole] : group.isolated.inputs) feeds[name] = tensors.at(whole);
+    if (outcome->ok()) *outcome = backend->run(group.handle, feeds);
+    if (!outcome->ok()) {
+      if (is_death(outcome->kind)) ++party.deaths;
+      outcome->reason =
+          fmt::format("{}, nodes one by one: {}: {}", party.spec, to_string(outcome->kind), outcome->reason);
+      return reference;
+    }
+    for (const int index : group.nodes) {
+      const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
+      if (const auto failure = outcome->node_failures.find(node.id); failure != outcome->node_failures.end()) {
+        nodes_[static_cast<std::size_t>(index)].failure = failure->second.second;
+        continue;
+      }
+      std::vector<std::optional<Tensor>> got;
+      for (const std::string& name : node.outputs) {
+        const auto found = group.name_of.find(name);
+        const auto value = found == group.name_of.end() ? outcome->outputs.end() : outcome->outputs.find(found->second);
+        got.push_back(value == outcome->outputs.end() ? std::nullopt : std::optional<Tensor>(value->second));
+      }
+      pool_.submit([this, index, step, &inputs = taken[static_cast<std::size_t>(index)], got = std::move(got),
+                    &known = group.known] { judge(index, step, inputs, got, known); });
+    }
+  }
+  pool_.wait();
+  ++steps_;
+  return reference;
+}
+
+}  // namespace opdiff

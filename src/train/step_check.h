@@ -1,0 +1,62 @@
+// Proven steps: every forward, backward and update node of a training step judged on the backend that computes it,
+// alone, on the reference chain's tensors of that very step. Across steps it keeps one row a node: the worst verdict
+// and when.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "judge/verdict.h"
+#include "plan/known.h"
+#include "plan/thread_pool.h"
+#include "train/execution.h"
+
+namespace opdiff {
+
+struct CheckedNode {
+  std::string id, op, backend;
+  std::int64_t steps = 0;                        // in which it was judged
+  std::array<std::int64_t, kRungCount> rungs{};  // steps by the worst rung of the node's outputs
+  std::int64_t known = 0;                        // steps explained by the backend's known.toml
+  std::int64_t unproven = 0;
+  Verdict worst;
+  std::string output;  // whose verdict it is
+  std::int64_t worst_step = 0;
+  std::string failure;  // why the backend does not give the node alone, the last time
+
+  // A proven error in any step that known.toml does not explain, or an unlikely result in three: by chance alone that
+  // has odds of 1e-9 each (docs/numerics.md, section 4).
+  bool is_defect() const;
+};
+
+class StepCheck {
+ public:
+  // What is given must outlive it.
+  StepCheck(const Graph& graph, const TypeMap& types, const std::vector<int>& labels, std::vector<Party>& parties,
+            int threads);
+  ~StepCheck();
+
+  // Judges all nodes of step number `step` on `inputs`; returns the reference's outputs of the step. A failed outcome
+  // is a backend's death or refusal; errors are the graph's.
+  Expected<TensorMap> check(std::int64_t step, const TensorMap& inputs, Outcome* outcome);
+
+  const std::vector<CheckedNode>& nodes() const { return nodes_; }
+  std::int64_t steps() const { return steps_; }
+
+ private:
+  struct Group;
+  void judge(int index, std::int64_t step, const std::vector<std::optional<Tensor>>& inputs,
+             const std::vector<std::optional<Tensor>>& got, const std::vector<KnownDivergence>& known);
+
+  const Graph& graph_;
+  const std::vector<int>& labels_;
+  std::vector<Party>& parties_;
+  std::vector<CheckedNode> nodes_;
+  std::vector<std::unique_ptr<Group>> groups_;  // by party
+  std::int64_t steps_ = 0;
+  ThreadPool pool_;
+};
+
+}  // namespace opdiff

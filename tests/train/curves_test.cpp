@@ -1,0 +1,98 @@
+#include "train/curves.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+namespace opdiff {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Curve : public ::testing::Test {
+ protected:
+  void SetUp() override { fs::create_directories(folder_); }
+  void TearDown() override { fs::remove_all(folder_); }
+  static Curves curves() {
+    Curves result;
+    result.steps = {{2.3025850929940455, 7, 64}, {1.0 / 3, 9, 64}, {0.1, 3, 32}};
+    result.tests = {{2, 0.25, 90, 100}};
+    return result;
+  }
+  const fs::path folder_ = fs::temp_directory_path() / fmt::format("curves-{}", getpid());
+};
+
+void expect_same(const Curves& a, const Curves& b) {
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+    EXPECT_EQ(a.steps[i].right, b.steps[i].right);
+    EXPECT_EQ(a.steps[i].rows, b.steps[i].rows);
+  }
+  ASSERT_EQ(a.tests.size(), b.tests.size());
+  for (std::size_t i = 0; i < a.tests.size(); ++i) {
+    EXPECT_EQ(a.tests[i].step, b.tests[i].step);
+    EXPECT_EQ(a.tests[i].loss, b.tests[i].loss);
+    EXPECT_EQ(a.tests[i].right, b.tests[i].right);
+    EXPECT_EQ(a.tests[i].rows, b.tests[i].rows);
+  }
+}
+
+TEST_F(Curve, CsvReadsBackBitForBit) {
+  const std::string csv = curves_csv(curves());
+  EXPECT_THAT(csv, HasSubstr("\n2,0.3333333333333333,0.140625,0.25,0.9,64,100\n"));
+  std::ofstream(folder_ / "c.csv") << csv;
+  const auto read = read_curves_csv(folder_ / "c.csv");
+  ASSERT_TRUE(read) << read.error().message;
+  expect_same(*read, curves());
+  std::ofstream(folder_ / "c.csv") << csv + "4,x,,,,1,\n";
+  EXPECT_THAT(read_curves_csv(folder_ / "c.csv").error().message, HasSubstr("line 5: 'x' is no number"));
+}
+
+TEST_F(Curve, Checkpoints) {
+  Checkpoint checkpoint;
+  checkpoint.step = 3;
+  checkpoint.epoch = 1;
+  checkpoint.place = 1;
+  checkpoint.curves = curves();
+  checkpoint.made_with = {{"batch", "64"}};
+  checkpoint.state["fc.weight/exp_avg"] = Tensor::scalar_like(DType::f32, 0.1f);
+  ASSERT_TRUE(write_checkpoint(folder_, checkpoint));
+  checkpoint.step = 4;
+  ASSERT_TRUE(write_checkpoint(folder_, checkpoint));
+  EXPECT_FALSE(fs::exists(folder_ / "checkpoint-3.npz"));
+  auto read = read_checkpoint(folder_);
+  ASSERT_TRUE(read && *read);
+  EXPECT_EQ((*read)->step, 4);
+  EXPECT_EQ((*read)->made_with.at("batch"), "64");
+  EXPECT_TRUE((*read)->state.at("fc.weight/exp_avg").bit_equal(checkpoint.state.at("fc.weight/exp_avg")));
+  expect_same((*read)->curves, curves());
+
+  // A kill between the archive and the JSON: the old pair is still there.
+  checkpoint.step = 5;
+  const auto json = read_file(folder_ / "checkpoint.json", 1 << 20);
+  const auto archive = read_file(folder_ / "checkpoint-4.npz", 1 << 20);
+  ASSERT_TRUE(write_checkpoint(folder_, checkpoint));
+  std::ofstream(folder_ / "checkpoint.json") << *json;
+  std::ofstream(folder_ / "checkpoint-4.npz") << *archive;
+  EXPECT_EQ((*read_checkpoint(folder_))->step, 4);
+
+  std::ofstream(folder_ / "checkpoint-4.npz", std::ios::app) << "x";
+  EXPECT_THAT(read_checkpoint(folder_).error().message, HasSubstr("is damaged"));
+  std::ofstream(folder_ / "checkpoint.json") << "{";
+  EXPECT_THAT(read_checkpoint(folder_).error().message, HasSubstr("no checkpoint"));
+}
+
+TEST_F(Curve, NoCheckpointIsNoError) {
+  const auto read = read_checkpoint(folder_ / "none");
+  ASSERT_TRUE(read);
+  EXPECT_FALSE(*read);
+}
+
+}  // namespace
+}  // namespace opdiff
