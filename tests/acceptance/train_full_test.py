@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`opdiff train`: learns, resumes bit for bit after kill -9, keeps its checkpoint, proves its steps, says what is wrong."""
+"""`opdiff train` learns, resumes bit for bit after kill -9, keeps its checkpoint, proves its steps, says what is wrong."""
 
 import contextlib
 import gzip
