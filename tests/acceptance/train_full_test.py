@@ -33,27 +33,43 @@ def data(folder: pathlib.Path, samples: int = 200, size: int = 8) -> None:
         for label in labels:
             for y in range(size):
                 for x in range(size):
-                    pixels.append(min(255, draw.randrange(60) + 190 * ((x * 10 // size + 3 * (y > size // 2)) % 10 == label)))
+                    pixels.append(
+                        min(255, draw.randrange(60) + 190 * ((x * 10 // size + 3 * (y > size // 2)) % 10 == label))
+                    )
         idx(folder / f"{part}-images", [count, size, size], bytes(pixels))
         idx(folder / f"{part}-labels", [count], bytes(labels))
 
 
 def recipe(folder: pathlib.Path, **changes) -> pathlib.Path:
-    values = {"model": f'"{INITIAL}"', "loss": '"cross-entropy"', "optimiser": '"adam:lr=1e-2"', "batch": "16", "epochs": "2",
-              "backend": '"reference"', **changes}
+    values = {
+        "model": f'"{INITIAL}"',
+        "loss": '"cross-entropy"',
+        "optimiser": '"adam:lr=1e-2"',
+        "batch": "16",
+        "epochs": "2",
+        "backend": '"reference"',
+        **changes,
+    }
     tail = values.pop("tail", "")
     lines = [f"{key} = {value}" for key, value in values.items() if value is not None]
-    sources = ['train = { images = "train-images", labels = "train-labels" }',
-               'test = { images = "test-images", labels = "test-labels" }']
+    sources = [
+        'train = { images = "train-images", labels = "train-labels" }',
+        'test = { images = "test-images", labels = "test-labels" }',
+    ]
     path = folder / "recipe.toml"
-    path.write_text("\n".join([*lines, "[data]", *sources, "[transform]", "mean = 0.2", "deviation = 0.3", tail]) + "\n")
+    path.write_text(
+        "\n".join([*lines, "[data]", *sources, "[transform]", "mean = 0.2", "deviation = 0.3", tail]) + "\n"
+    )
     return path
 
 
 def train(folder: pathlib.Path, *arguments, out: str = "out", timeout: float = 600, environment=None):
     return subprocess.run(
         [OPDIFF, "train", str(folder / "recipe.toml"), "--out", str(folder / out), *map(str, arguments)],
-        capture_output=True, text=True, timeout=timeout, env={**os.environ, "NO_COLOR": "1", **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "NO_COLOR": "1", **(environment or {})},
     )
 
 
@@ -75,7 +91,9 @@ def children(pid: int) -> list[int]:
 def expect(done, status: int, *words: str) -> list[str]:
     faults = []
     if done.returncode != status:
-        faults.append(f"status {done.returncode}, not {status}: {done.stderr.strip()[-500:]} {done.stdout.strip()[-300:]}")
+        faults.append(
+            f"status {done.returncode}, not {status}: {done.stderr.strip()[-500:]} {done.stdout.strip()[-300:]}"
+        )
     text = done.stdout + done.stderr
     return faults + [f"{word!r} is not in: {text.strip()[-600:]}" for word in words if word not in text]
 
@@ -95,9 +113,25 @@ def learning(tally: Tally, folder: pathlib.Path) -> None:
     tally.case("learns on the reference", faults)
     again = expect(train(folder), CANNOT_RUN, "has a checkpoint of another training", "--resume")
     tally.case("does not overwrite another training", again)
-    tally.case("the trained model runs", expect(subprocess.run(
-        [OPDIFF, "compare", str(folder / "out" / "trained.onnx"), "--dim", "batch=2", "--backends", "reference"],
-        capture_output=True, text=True), CLEAN))
+    tally.case(
+        "the trained model runs",
+        expect(
+            subprocess.run(
+                [
+                    OPDIFF,
+                    "compare",
+                    str(folder / "out" / "trained.onnx"),
+                    "--dim",
+                    "batch=2",
+                    "--backends",
+                    "reference",
+                ],
+                capture_output=True,
+                text=True,
+            ),
+            CLEAN,
+        ),
+    )
     if shutil.which("gnuplot"):
         done = train(folder, "--plot-with", folder / "out" / "curves.csv", "--steps", "20", out="second")
         faults = expect(done, CLEAN)
@@ -115,9 +149,24 @@ def resuming(tally: Tally, folder: pathlib.Path, backend: str, extra: list[str])
     start = time.monotonic()
     kills = 0
     for attempt in range(30):
-        process = subprocess.Popen([OPDIFF, "train", str(folder / "recipe.toml"), "--out", str(folder / "cut"), "--resume",
-                                    "--backend", backend, *extra], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        deadline = time.monotonic() + (120 if attempt > 4 else random.Random(attempt).uniform(0.3, 1.5) + (3 if backend != "reference" else 0))
+        process = subprocess.Popen(
+            [
+                OPDIFF,
+                "train",
+                str(folder / "recipe.toml"),
+                "--out",
+                str(folder / "cut"),
+                "--resume",
+                "--backend",
+                backend,
+                *extra,
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + (
+            120 if attempt > 4 else random.Random(attempt).uniform(0.3, 1.5) + (3 if backend != "reference" else 0)
+        )
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         if process.poll() is not None:
@@ -127,11 +176,17 @@ def resuming(tally: Tally, folder: pathlib.Path, backend: str, extra: list[str])
         process.wait()
     if not faults and state(folder / "whole") != state(folder / "cut"):
         faults.append(f"not the same after {kills} ends")
-    tally.case(f"{backend} {' '.join(extra)}: resumed after {kills} ends, the same bit for bit ({time.monotonic() - start:.0f} s)", faults)
+    tally.case(
+        f"{backend} {' '.join(extra)}: resumed after {kills} ends, the same bit for bit ({time.monotonic() - start:.0f} s)",
+        faults,
+    )
     done = train(folder, "--resume", "--backend", backend, out="whole")
     tally.case("nothing left to do is no error", expect(done, CLEAN))
     recipe(folder, epochs=epochs, batch="8")
-    tally.case("another batch is refused", expect(train(folder, "--resume", out="whole"), CANNOT_RUN, "was made with batch = 16"))
+    tally.case(
+        "another batch is refused",
+        expect(train(folder, "--resume", out="whole"), CANNOT_RUN, "was made with batch = 16"),
+    )
 
 
 def bad_input(tally: Tally, folder: pathlib.Path) -> None:
@@ -169,12 +224,18 @@ def bad_input(tally: Tally, folder: pathlib.Path) -> None:
     (folder / "train-labels").write_bytes(whole)
     recipe(folder, optimiser='"sgd:lr=1e30"')
     done = train(folder)
-    tally.case("NaN loss", expect(done, CANNOT_RUN, "is not finite: the first operator to make one is", "so does the reference"))
+    tally.case(
+        "NaN loss",
+        expect(done, CANNOT_RUN, "is not finite: the first operator to make one is", "so does the reference"),
+    )
     recipe(folder, model=f'"{LENET}"')
     tally.case("images that do not fit", expect(train(folder, out="other"), CANNOT_RUN, "do not fit the model"))
     if is_there("onnxruntime"):
         recipe(folder, backend='"onnxruntime"')
-        tally.case("a backend without gradients", expect(train(folder, out="other"), CANNOT_RUN, "'onnxruntime' computes no gradients"))
+        tally.case(
+            "a backend without gradients",
+            expect(train(folder, out="other"), CANNOT_RUN, "'onnxruntime' computes no gradients"),
+        )
         recipe(folder, epochs="1")
         done = train(folder, "--backend", "onnxruntime", "--fallback", "reference", "--steps", "2", out="fallen")
         tally.case("... with --fallback reference", expect(done, CLEAN, "fell back to the reference"))
@@ -183,8 +244,22 @@ def bad_input(tally: Tally, folder: pathlib.Path) -> None:
 def deaths(tally: Tally, folder: pathlib.Path) -> None:
     data(folder)
     recipe(folder, epochs="30", checkpoint_steps="3")
-    process = subprocess.Popen([OPDIFF, "train", str(folder / "recipe.toml"), "--out", str(folder / "out"), "--backend", "torch",
-                                "--steps", "300"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [
+            OPDIFF,
+            "train",
+            str(folder / "recipe.toml"),
+            "--out",
+            str(folder / "out"),
+            "--backend",
+            "torch",
+            "--steps",
+            "300",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     deadline = time.monotonic() + 120
     while not (folder / "out" / "checkpoint.json").exists() and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
@@ -194,7 +269,11 @@ def deaths(tally: Tally, folder: pathlib.Path) -> None:
             os.kill(worker, signal.SIGKILL)
             killed += 1
     out, err = process.communicate(timeout=600)
-    faults = [] if killed and process.returncode == CLEAN else [f"killed {killed}, status {process.returncode}: {err[-400:]}"]
+    faults = (
+        []
+        if killed and process.returncode == CLEAN
+        else [f"killed {killed}, status {process.returncode}: {err[-400:]}"]
+    )
     if "again with a fresh worker" not in err or "1 deaths" not in out:
         faults.append(f"the death is not told: {err[-300:]} {out[-300:]}")
     tally.case("a killed worker: the step is repeated", faults)
@@ -204,7 +283,10 @@ def deaths(tally: Tally, folder: pathlib.Path) -> None:
 
 
 def full_disk(tally: Tally, folder: pathlib.Path) -> None:
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(folder)], check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", str(folder)], check=False).returncode
+    ):
         print("no small file system can be mounted: the full disk is not tried")
         return
     try:
@@ -236,7 +318,9 @@ def proven(tally: Tally, folder: pathlib.Path) -> None:
     done = train(folder, "--bind", "Conv=torch", "--steps", "2", "--check", "last", out="mixed")
     tally.case("a mixture", expect(done, CLEAN, "in 1 steps"))
     faulty = "faulty:base=torch,node=fc,fault=scale"
-    done = train(folder, "--backend", "torch", "--bind", f"fc={faulty}", "--steps", "3", "--check", "every", out="faulty")
+    done = train(
+        folder, "--backend", "torch", "--bind", f"fc={faulty}", "--steps", "3", "--check", "every", out="faulty"
+    )
     tally.case("a planted fault is found", expect(done, DEFECT, "fc ", "defect"))
 
 
@@ -244,8 +328,12 @@ def main() -> int:
     tally = Tally("train")
     parts = [learning, bad_input, full_disk, lambda t, f: resuming(t, f, "reference", [])]
     if is_there("torch"):
-        parts += [proven, deaths, lambda t, f: resuming(t, f, "torch", []),
-                  lambda t, f: resuming(t, f, "torch", ["--bind", "Gemm=reference"])]
+        parts += [
+            proven,
+            deaths,
+            lambda t, f: resuming(t, f, "torch", []),
+            lambda t, f: resuming(t, f, "torch", ["--bind", "Gemm=reference"]),
+        ]
     else:
         print("torch is not set up: its part is not run")
     for part in parts:
