@@ -212,8 +212,9 @@ std::vector<std::int64_t> Attempt::standing_out() const {
     const auto k = static_cast<std::size_t>(i);
     return rounding_deviation_[k] > 0 ? std::fabs(error_[k]) / rounding_deviation_[k] : kInfinity;
   };
+  // An infinity by overflow is possible or impossible; it errs by no number of deviations.
   for (std::size_t i = 0; i < rounding_deviation_.size(); ++i)
-    if (std::fabs(error_[i]) > kLeastRmsLimit * rounding_deviation_[i])
+    if (std::isfinite(error_[i]) && std::fabs(error_[i]) > kLeastRmsLimit * rounding_deviation_[i])
       elements.push_back(static_cast<std::int64_t>(i));
   std::sort(elements.begin(), elements.end(), [&](std::int64_t a, std::int64_t b) { return z(a) > z(b); });
   return elements;

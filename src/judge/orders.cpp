@@ -51,7 +51,7 @@ class Tally {
   void note(std::size_t order, const std::string& name, std::size_t i, double error) {
     if (!std::isfinite(error)) return;
     if (order >= squares_.size()) squares_.resize(order + 1, 0);
-    squares_[order] += error * error;
+    squares_[order] += static_cast<long double>(error) * error;
     largest_[i] = std::max(largest_[i], std::fabs(error));
     if (const double apart = std::fabs(error - off_[i]); apart < nearest_[i]) {
       nearest_[i] = apart;
@@ -63,12 +63,12 @@ class Tally {
   // Every element is within twice its largest emulated error, and one order errs half as much on the whole: the largest
   // of many honest errors reaches twice their root mean square anywhere.
   bool explains() const {
-    double squares = 0;
+    long double squares = 0;
     for (std::size_t i = 0; i < size(); ++i) {
       if (!within(i, kTwice)) return false;
-      squares += off_[i] * off_[i];
+      squares += static_cast<long double>(off_[i]) * off_[i];
     }
-    return std::any_of(squares_.begin(), squares_.end(), [&](double s) { return squares <= kTwice * kTwice * s; });
+    return std::any_of(squares_.begin(), squares_.end(), [&](long double s) { return squares <= kTwice * kTwice * s; });
   }
   // The order that comes closest to most elements.
   std::string name() const {
@@ -81,7 +81,8 @@ class Tally {
   }
 
  private:
-  std::vector<double> off_, largest_, nearest_, squares_;
+  std::vector<double> off_, largest_, nearest_;
+  std::vector<long double> squares_;  // one element may err by more deviations than double holds the square of
   std::vector<const std::string*> names_;
 };
 
@@ -323,7 +324,8 @@ class WholeOperator {
 
 double StandsOut::scale(std::size_t i) const {
   const auto at = static_cast<std::size_t>(elements[i]);
-  return deviation[at] > 0 ? deviation[at] : std::numeric_limits<double>::denorm_min();
+  const double size = std::fabs(error[at]);
+  return std::isfinite(size / deviation[at]) ? deviation[at] : size;
 }
 
 std::vector<double> StandsOut::scaled(std::size_t count) const {

@@ -23,7 +23,8 @@ struct StandsOut {
   std::span<const std::int64_t> elements;  // flat indices of those that fail, worst first
   std::span<const double> error, deviation;
 
-  double scale(std::size_t i) const;                    // deviation of elements[i], never 0
+  // The deviation of elements[i]; its own error where that is no finite number of deviations (index order is exact).
+  double scale(std::size_t i) const;
   std::vector<double> scaled(std::size_t count) const;  // error / scale of the first `count` of `elements`
 };
 

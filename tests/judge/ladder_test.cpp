@@ -271,6 +271,28 @@ TEST(Algorithm, OrderOfASumInsideTheOperator) {
   }
 }
 
+TEST(Algorithm, OrderBesideSumsThatOverflow) {
+  // The first two terms of row 0 cancel but for their last bit: in index order the partial sums are small, in another
+  // one is 1.035. Row 1 overflows in any order, though its mean does not.
+  const float last = 0x1.1f6d2cp-5f, most = std::numeric_limits<float>::max();
+  const std::vector<double> terms{1 + 0x1p-23, -1, 0x1p-126, 0, last, 0.5, -most, -1, 0, -most};
+  const Case c = make_case("ReduceMean", {from(DType::f32, {2, 5}, terms)},
+                           {{"axes", std::vector<std::int64_t>{1}}, {"keepdims", std::int64_t{0}}});
+  const double honest = (((1 + 0x1p-23f) + last) - 1) / 5;
+  const auto judge = [&](double y) { return c.judge(from(DType::f32, {2}, {y, -HUGE_VAL})); };
+  EXPECT_TRUE(on(judge(honest), Rung::algorithm, "order of summation"));
+  const double right = c.right().at(0);
+  EXPECT_TRUE(on(judge(right + 4 * (honest - right)), Rung::unlikely));
+}
+
+TEST(Algorithm, OrderOfSumsThatCancelInIndexOrder) {
+  // 1 - 1 + t: nothing but the quotient is rounded in index order; t is lost in any order that adds it to 1 first.
+  const Case c = make_case("ReduceMean", {from(DType::f32, {1, 3}, {1, -1, 0x1.5p-26})},
+                           {{"axes", std::vector<std::int64_t>{1}}, {"keepdims", std::int64_t{0}}});
+  const Verdict v = c.judge(from(DType::f32, {1}, {0}));
+  EXPECT_LE(v.rung, Rung::algorithm) << on(v, Rung::algorithm).message();
+}
+
 TEST(Algorithm, NoOrderExplainsWhatIsNotSummed) {
   // Three deviations everywhere: an order of summation in Softmax of ordinary data errs by one at most, in
   // BatchNormalization nothing is summed.

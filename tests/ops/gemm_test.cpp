@@ -101,6 +101,58 @@ TEST(Gemm, AFactorOfZeroMayLeaveItsOperandUnread) {
   EXPECT_EQ(rung(5), Rung::defect);
 }
 
+TEST(Gemm, AlphaMayOverflowAnOperand) {
+  // alpha a (or alpha b) leaves the format, alpha (a b) does not.
+  struct Example {
+    DType dtype;
+    double a, b;
+  };
+  const float alpha = -2.5f;
+  for (const auto& [dtype, a, b] : {Example{DType::f32, 2e38, 0.25}, Example{DType::f32, 0.25, 2e38},
+                                    Example{DType::f64, 1.5e308, 0.25}, Example{DType::f64, 0.25, 1.5e308}})
+    for (const bool has_c : {false, true}) {
+      Inputs inputs{tensor({1, 1}, {a}, dtype), tensor({1, 1}, {b}, dtype)};
+      if (has_c) inputs.push_back(tensor({1}, {2}, dtype));
+      const auto expect = [&](const OneCall& one, double y, bool right) {
+        const Tensor got = tensor({1, 1}, {y}, dtype);
+        const std::vector<const Tensor*> outputs{&got};
+        const Verdict v = judge_node(one.node, one.opset, one.pointers, outputs)[0];
+        EXPECT_EQ(v.rung <= Rung::rounding && !(v.unproven && std::isfinite(y)), right)
+            << dtype_name(dtype) << " " << a << " " << b << " C " << has_c << ": " << y << " is " << to_string(v.rung)
+            << " " << v.note;
+      };
+      const OneCall one("Gemm", inputs, {{"alpha", alpha}}, 17, 1);
+      const double right = values(one.op(), one.call())[0].at(0);
+      expect(one, right, true);
+      expect(one, -HUGE_VAL, true);
+      expect(one, HUGE_VAL, false);
+      expect(one, kNaN, false);
+      expect(one, right / 2, false);
+    }
+}
+
+TEST(Gemm, AlphaMayOverflowAnOperandOfTheGradient) {
+  // dA = alpha dY B, dB = alpha A dY.
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    const double most = dtype == DType::f32 ? 2e38 : 1.2e308;
+    OneCall one("Gemm", {tensor({1, 1}, {0.5}, dtype), tensor({1, 1}, {0.25}, dtype), tensor({1, 1}, {most}, dtype)},
+                {{"alpha", -2.5f}}, 17, 2);
+    one.node.domain = kGradientDomain;
+    const auto judge = [&](double da, double db) {
+      const Tensor left = tensor({1, 1}, {da}, dtype), right = tensor({1, 1}, {db}, dtype);
+      const std::vector<const Tensor*> outputs{&left, &right};
+      return judge_node(one.node, one.opset, one.pointers, outputs);
+    };
+    const double da = -2.5 * 0.25 * most, db = -2.5 * 0.5 * most;
+    for (const Verdict& v : judge(-HUGE_VAL, -HUGE_VAL)) EXPECT_LE(v.rung, Rung::rounding) << v.note;
+    const std::vector<Verdict> wrong = judge(HUGE_VAL, kNaN), half = judge(da / 2, db / 2);
+    for (std::size_t k = 0; k < 2; ++k) {
+      EXPECT_EQ(wrong[k].rung, Rung::defect);
+      EXPECT_EQ(half[k].rung, Rung::defect);
+    }
+  }
+}
+
 TEST(Gemm, ByOpset) {
   const Tensor a = tensor({1, 1}, {1}), i = tensor({1, 1}, {1}, DType::i32), h = tensor({1, 1}, {1}, DType::bf16);
   EXPECT_NE(refusal("Gemm", {a, a}, {}, 9), "");

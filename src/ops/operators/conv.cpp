@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "numerics/parallel.h"
 #include "ops/op.h"
@@ -50,9 +51,9 @@ hardware) in the format of the operands.)";
       return make_error("W has shape {}, expected as many dimensions as X {}", to_string(w), to_string(x));
     const std::int64_t group = call.integer("group", 1);
     if (group < 1) return make_error("attribute 'group' is {}, expected at least 1", group);
-    if (w[1] * group != x[1])
-      return make_error("W {} and group {} need {} input channels, X {} has {}", to_string(w), group, w[1] * group,
-                        to_string(x), x[1]);
+    if (x[1] % group != 0 || x[1] / group != w[1])
+      return make_error("W {} and group {} need {} input channels in each group, X {} has {} in all", to_string(w),
+                        group, w[1], to_string(x), x[1]);
     if (w[0] % group != 0)
       return make_error("group {} does not divide the {} output channels of W {}", group, w[0], to_string(w));
     for (int k = 1; k < call.input_count(); ++k)
@@ -274,6 +275,7 @@ dB[m] = sum over n, o of dY[n, m, o])";
     };
     return {refuse({{"group", std::int64_t{3}}}, "group"),
             refuse({{"group", std::int64_t{0}}}, "group"),
+            refuse({{"group", std::numeric_limits<std::int64_t>::max()}}, "group"),
             refuse({{"strides", Shape{0, 1}}}, "strides"),
             refuse({{"strides", Shape{1}}}, "strides"),
             refuse({{"dilations", Shape{4, 4}}}, "does not fit"),

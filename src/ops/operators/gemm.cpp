@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "ops/elementwise.h"
 #include "ops/evaluate.h"
 #include "ops/matrix.h"
 #include "ops/op.h"
@@ -39,8 +40,9 @@ struct Gemm {
 
 A' [M, K] is A or its transpose, B' [K, N] likewise; C (optional from opset 11) broadcasts to [M, N], never the other way. Integers (32 and
 64 bits, opset 9) wrap around; alpha and beta must be whole then. beta C may be added last or be the start of the accumulation, and alpha may
-multiply the product or the operands: all admissible. With beta = 0 (alpha = 0) BLAS does not read C (A and B) at all, so that NaN and
-infinity there do not reach Y: a convention. Frameworks also differ in the order of summation and in the format of the operands.)";
+multiply the product or either operand, which may overflow where the product does not: all admissible. With beta = 0 (alpha = 0) BLAS does
+not read C (A and B) at all, so that NaN and infinity there do not reach Y: a convention. Frameworks also differ in the order of summation
+and in the format of the operands.)";
   static constexpr Arity kInputs{2, 3};
   static constexpr TypeSet kTypes =
       kFloatTypes | type_bit(DType::i32) | type_bit(DType::i64) | type_bit(DType::u32) | type_bit(DType::u64);
@@ -89,6 +91,33 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
   }
 
   template <class T>
+  static T times(const T& a, const T& b) {
+    return wrapping(a, b, [](auto x, auto y) { return x * y; });
+  }
+
+  // alpha a b in any order. Of enclosures all that these yield; one that leaves the range of the format for certain
+  // yields an infinity or NaN and no number. Else one of the orders that BLAS has.
+  template <class T>
+  static T scaled_term(const T& alpha, const T& a, const T& b, bool scales_b) {
+    if constexpr (requires { T::kSources; }) {
+      T result = alpha * (a * b);
+      for (const T& way : {(alpha * a) * b, a * (alpha * b)}) {
+        const std::uint8_t overflow = result.overflow | way.overflow;
+        if (!(result.e < kInfinity)) {
+          result = way;
+        } else if (way.e < kInfinity) {
+          result.e = std::max(result.e, way.e);
+          result.s = std::max(result.s, way.s);
+        }
+        result.overflow = overflow;
+      }
+      return result;
+    } else {
+      return scales_b ? times(a, times(alpha, b)) : times(times(alpha, a), b);
+    }
+  }
+
+  template <class T>
   static void forward(Frame<T>& frame) {
     using Exact = typename Frame<T>::Exact;
     const Call& call = frame.call();
@@ -119,19 +148,19 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
     parallel_for(l.m, [&](std::int64_t i) {
       for (std::int64_t j = 0; j < l.n; ++j) {
         T& result = y[static_cast<std::size_t>(i * l.n + j)];
-        const auto addend = [&] { return scales_c ? beta * T(c_at(i, j)) : T(c_at(i, j)); };
+        const auto addend = [&] { return scales_c ? times(beta, T(c_at(i, j))) : T(c_at(i, j)); };
         if (term_by_term) {
           Sum<T> sum;
           if (c_first) sum.add(addend());
           for (std::int64_t k = 0; k < l.k; ++k) {
-            const T product = T(a[i * l.k + k]) * T(b[k * l.n + j]);
-            sum.add(scales ? alpha * product : product);
+            const T left(a[i * l.k + k]), right(b[k * l.n + j]);
+            sum.add(scales ? scaled_term(alpha, left, right, c_first) : times(left, right));
           }
           result = sum.result();
         } else if (scales) {
-          result = alpha * result;
+          result = times(alpha, result);
         }
-        if (!c.empty() && !c_first) result = result + addend();
+        if (!c.empty() && !c_first) result = wrapping(result, addend(), [](auto x, auto y) { return x + y; });
       }
     });
   }
@@ -171,8 +200,8 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
 
   static constexpr std::string_view kGradientDocumentation =
       "dA' = alpha dY transpose(B'), dB' = alpha transpose(A') dY, dC = beta dY summed where C was broadcast; alpha "
-      "and "
-      "beta multiply the sums or their terms, or alpha dY, which can overflow where they do not.";
+      "and beta multiply the sums, their terms or an operand, alpha dY above all, which can overflow where they do "
+      "not.";
 
   static std::vector<std::string_view> gradient_formulas() {
     return {"sums scaled", "terms scaled", "cotangent scaled"};
@@ -203,9 +232,7 @@ infinity there do not reach Y: a convention. Frameworks also differ in the order
           for (std::int64_t k = 0; k < shape.k; ++k) {
             const T first(left[static_cast<std::size_t>(i * shape.k + k)]),
                 second(right[static_cast<std::size_t>(k * shape.n + j)]);
-            sum.add(frame.formula() == 1 ? alpha * (first * second)
-                    : cotangent_first    ? (alpha * first) * second
-                                         : first * (alpha * second));
+            sum.add(scaled_term(alpha, first, second, (frame.formula() == 2) != cotangent_first));
           }
           out[static_cast<std::size_t>(i * shape.n + j)] = sum.result();
         }
