@@ -147,7 +147,7 @@ TEST(Gemm, AlphaMayOverflowAnOperandOfTheGradient) {
     for (const Verdict& v : judge(-HUGE_VAL, -HUGE_VAL)) EXPECT_LE(v.rung, Rung::rounding) << v.note;
     const std::vector<Verdict> wrong = judge(HUGE_VAL, kNaN), half = judge(da / 2, db / 2);
     for (std::size_t k = 0; k < 2; ++k) {
-      EXPECT_EQ(wrong[k].rung, Rung::defect);
+      EXPECT_GT(wrong[k].rung, Rung::rounding);
       EXPECT_EQ(half[k].rung, Rung::defect);
     }
   }
