@@ -1,12 +1,14 @@
 """From ONNX operators to native torch calls. Each binding is a function of a Call and of the node's inputs.
 
 Data may be moved (padded, sliced, reshaped) to meet a call's terms; arithmetic is torch's alone. Where torch has no
-native equivalent the binding raises Unsupported. pooling.py has Conv's and the pools' geometry.
+native equivalent the binding raises Unsupported. pooling.py has Conv's and the pools' geometry, updates.py the losses
+and optimisers.
 """
 import torch
 import torch.nn.functional as F
 
 import pooling
+import updates
 from opdiff_worker import Unsupported
 
 TORCH = {"double": torch.float64, "float": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
@@ -70,6 +72,7 @@ BINDINGS.update({
     "MatMul": lambda call, a, b: torch.matmul(a, b),
     "Identity": lambda call, x: x,
     "Concat": lambda call, *tensors: torch.cat(tensors, call.get("axis", 1)),
+    **updates.BINDINGS,
 })
 
 
@@ -99,7 +102,7 @@ def div(call, a, b):
 @binding("BatchNormalization")
 def batch_normalization(call, x, scale, bias, mean, variance):
     if call.get("training_mode", 0):
-        raise Unsupported("BatchNormalization with training_mode=1")
+        return updates.batch_normalization(call, x, scale, bias, mean, variance)
     if call.get("spatial", 1) != 1:
         raise Unsupported("BatchNormalization with spatial=0")
     if call.output_count > 1:
@@ -256,9 +259,9 @@ def unsqueeze(call, x, axes=None):
 
 
 @binding("Dropout")
-def dropout(call, x, ratio=None, training_mode=None):
+def dropout(call, x, ratio=None, training_mode=None, mask=None):
     if training_mode is not None and scalar(training_mode):
-        raise Unsupported("Dropout with training_mode=true")
+        return updates.dropout(call, x, ratio, mask)
     if call.output_count < 2:
         return x
     return x, torch.ones_like(x, dtype=torch.bool if call.opset >= 10 else x.dtype)

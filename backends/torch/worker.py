@@ -7,12 +7,15 @@ import torch
 import torch._dynamo
 
 import training
+import updates
 from bindings import BINDINGS, STATIC_INPUTS, TORCH, Call, to_torch
 from opdiff_worker import Backend, Result, Tensor, Unsupported, check_options, instruction_set, serve
 
 NAMES = {kind: name for name, kind in TORCH.items()}
 torch._dynamo.config.fail_on_recompile_limit_hit = True  # what is not compiled must not pass for it
-OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium")}
+DOMAINS = ("", "ai.onnx", "opdiff.training")
+OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium"),
+           "optimizer": ("single", "foreach", "fused")}
 
 
 def from_torch(value):
@@ -37,7 +40,7 @@ class Step:
     def __init__(self, node, opset, constants):
         self.id = node.id
         self.outputs = node.outputs
-        if node.domain not in ("", "ai.onnx") or node.op not in BINDINGS:
+        if node.domain not in DOMAINS or node.op not in BINDINGS:
             raise Unsupported(f"operator {node.domain + '.' if node.domain else ''}{node.op}")
         self.function = BINDINGS[node.op]
         self.call = Call(node, opset)
@@ -141,6 +144,7 @@ class Torch(Backend):
         if threads:
             torch.set_num_threads(threads)
         self.compile = options.get("compile")
+        updates.IMPLEMENTATION = options.get("optimizer", "single")
         if "mkldnn" in options:
             torch.backends.mkldnn.set_flags(options["mkldnn"] == "1")
         if "matmul" in options:

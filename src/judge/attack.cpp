@@ -94,7 +94,7 @@ HonestAttack attack_from_below(const MetaOperator& op, DType dtype, std::uint64_
     const Sample sample = make_sample(op, dtype, seed, static_cast<std::uint64_t>(index));
     const std::vector<const Tensor*> inputs = sample.pointers();
     const Call call(sample.node, sample.opset, inputs);
-    if (!is_float(call.dtype(0))) continue;
+    if (!is_float(working_dtype(op, call))) continue;
     NodeJudge judge(sample.node, sample.opset, inputs);
     Rng rng(seed, "honest " + std::string(op.name), static_cast<std::uint64_t>(index));
     for (int way = 0; way < 3; ++way) {
@@ -293,7 +293,7 @@ FaultAttack attack_from_above(const MetaOperator& op, DType dtype, std::uint64_t
     const Call call(sample.node, sample.opset, inputs);
     NodeJudge judge(sample.node, sample.opset, inputs);
     Rng rng(seed, "fault " + std::string(op.name), static_cast<std::uint64_t>(index));
-    const bool computes = op.kernels.working && is_float(call.dtype(0));
+    const bool computes = op.kernels.working && is_float(working_dtype(op, call));
     const std::size_t output = draw_output(op, call, rng);
     planter.choose(output);
     if (!computes) {

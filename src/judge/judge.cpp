@@ -6,6 +6,8 @@
 
 #include "judge/figures.h"
 #include "judge/ladder.h"
+#include "judge/plausible.h"
+#include "numerics/statistics.h"
 #include "ops/evaluate.h"
 
 namespace opdiff {
@@ -100,6 +102,29 @@ Verdict unproven(const std::string& note, const Tensor* got) {
   return v;
 }
 
+// A drawn output: is the number of its true elements one that the probability explains? `shown` names the elements that
+// say anything.
+Verdict judge_drawn(const Tensor& got, const std::vector<bool>& shown, double probability) {
+  Verdict v;
+  v.profile = "drawn at random";
+  v.elements = got.size();
+  std::int64_t count = 0, trues = 0;
+  for (std::int64_t i = 0; i < got.size(); ++i)
+    if (shown[static_cast<std::size_t>(i)]) {
+      ++count;
+      trues += got.int_at(i) != 0;
+    }
+  v.odds = count == 0 ? 1 : binomial_tail(count, trues, probability);
+  const bool impossible = (probability >= 1 && trues < count) || (probability <= 0 && trues > 0);
+  if (impossible || v.odds < kOdds) {
+    v.rung = impossible ? Rung::defect : Rung::unlikely;
+    v.explanation = fmt::format("odds {:.0e}", std::max(v.odds, 1e-300));
+    v.note = fmt::format("{} of {} elements are true, with a probability of {:g} each", trues, count, probability);
+  }
+  v.counts[static_cast<int>(v.rung)] = got.size();
+  return v;
+}
+
 Verdict wrong_type(const TensorType& expected, const Tensor& got) {
   Verdict v;
   v.rung = Rung::defect;
@@ -141,6 +166,7 @@ class NodeJudge::State {
   }
 
   std::vector<Verdict> judge(std::span<const Tensor* const> got) {
+    if (refusal_.empty() && op_->random_output && op_->random_output(call_, kDrawn)) return judge_given_drawn(got);
     std::vector<Verdict> verdicts;
     for (std::size_t k = 0; k < got.size(); ++k) {
       if (!got[k])
@@ -158,6 +184,40 @@ class NodeJudge::State {
   }
 
  private:
+  static constexpr int kDrawn = 1;  // the output that is random, where one is
+
+  // The random output is held against its odds and taken as given for the others. Where it was not returned, output 0
+  // shows it.
+  std::vector<Verdict> judge_given_drawn(std::span<const Tensor* const> got) {
+    const double probability = *op_->random_output(call_, kDrawn);
+    const auto fits = [&](std::size_t k) {
+      return k < got.size() && got[k] && got[k]->dtype() == types_[k].dtype && got[k]->shape() == *types_[k].shape;
+    };
+    const bool returned = types_.size() > kDrawn && fits(kDrawn);
+    std::vector<const Tensor*> inputs;
+    for (int k = 0; k < call_.input_count(); ++k) inputs.push_back(call_.tensor(k));
+    inputs.resize(static_cast<std::size_t>(op_->given) + 1, nullptr);
+    Tensor drawn;
+    std::vector<bool> shown;
+    if (returned) {
+      drawn = *got[kDrawn];
+      shown.assign(static_cast<std::size_t>(drawn.size()), true);
+    } else if (fits(0)) {
+      drawn = op_->shown_by(call_, *got[0]);
+      for (std::int64_t i = 0; i < drawn.size(); ++i)
+        shown.push_back(call_.tensor(0)->at(i) != 0 && std::isfinite(call_.tensor(0)->at(i)));
+    } else {
+      drawn = Tensor::zeros(DType::boolean, *types_[0].shape);
+      shown.assign(static_cast<std::size_t>(drawn.size()), false);
+    }
+    inputs.back() = &drawn;
+    std::vector<Verdict> verdicts = State(node_, call_.opset(), inputs).judge(got);
+    Verdict odds = judge_drawn(drawn, shown, probability);
+    const std::size_t k = returned ? kDrawn : 0;
+    if (k < verdicts.size() && (returned || odds.rung > verdicts[k].rung)) verdicts[k] = std::move(odds);
+    return verdicts;
+  }
+
   Verdict judge_output(int k, const Tensor& got) {
     if (values_.empty()) values_ = values(*op_, call_);
     const Tensor& expected = values_[static_cast<std::size_t>(k)];

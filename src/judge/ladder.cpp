@@ -50,7 +50,7 @@ Tensor narrow(const Tensor& x, const Format& format, Rounding rounding) {
 }  // namespace
 
 Ladder::Ladder(const MetaOperator& op, const Call& call) : op_(op), call_(call) {
-  const DType dtype = call.dtype(0);
+  const DType dtype = working_dtype(op, call);
   profiles_.push_back(inner_f32(dtype));
   if (profiles_differ(dtype)) profiles_.push_back(inner_storage(dtype));
 }
@@ -182,7 +182,7 @@ bool Ladder::try_precision(Attempt& attempt) {
   // Gradients add up what was read more than once; forward, only operators with products accumulate over long axes.
   if (op_.product_inputs.empty() && op_.domain != kGradientDomain) return false;
   const auto k = static_cast<std::size_t>(attempt.output());
-  const int digits = format_of(call_.dtype(0)).digits;
+  const int digits = format_of(working_dtype(op_, call_)).digits;
   struct Operands {
     Format format;
     Rounding rounding;

@@ -1,6 +1,7 @@
 #include "numerics/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/chi_squared.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <cmath>
@@ -25,6 +26,13 @@ double rms_tail(std::int64_t n, double rms) {
 double normal_tail(double z) {
   if (!std::isfinite(z)) return 0;
   return 2 * cdf(complement(boost::math::normal(), std::fabs(z)));
+}
+
+double binomial_tail(std::int64_t n, std::int64_t k, double probability) {
+  const boost::math::binomial distribution(static_cast<double>(n), probability);
+  const auto count = static_cast<double>(k);
+  const double below = cdf(distribution, count), above = k == 0 ? 1 : cdf(complement(distribution, count - 1));
+  return std::min(1.0, 2 * std::min(below, above));
 }
 
 }  // namespace opdiff

@@ -12,5 +12,7 @@ double normal_quantile(double p);
 // Upper tails: the probability that the root mean square of n standard normals exceeds rms; that |z| of one exceeds z.
 double rms_tail(std::int64_t n, double rms);
 double normal_tail(double z);
+// Both tails: the probability that the number of successes in n trials is as far out as k, or further.
+double binomial_tail(std::int64_t n, std::int64_t k, double probability);
 
 }  // namespace opdiff

@@ -99,13 +99,13 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
     return make_error("{}: {} outputs named, at most {} exist", display_name(op), call.node().outputs.size(),
                       op.outputs.max);
   OPDIFF_RETURN_IF_ERROR(check_attributes(op, call));
-  if (op.inputs.min > 0 && !(op.types & type_bit(call.dtype(0))))
-    return make_error("{}: input 0 has type {}, which the operator does not take", display_name(op),
-                      dtype_name(call.dtype(0)));
+  if (op.inputs.min > 0 && !(op.types & type_bit(working_dtype(op, call))))
+    return make_error("{}: input {} has type {}, which the operator does not take", display_name(op), op.leading,
+                      dtype_name(working_dtype(op, call)));
   for (int k = 0; k < count; ++k)
     if (call.has(k) && !call.has_shape(k)) {
       // Shapes follow once the data are there; the dtypes are known already.
-      if (!op.output_dtype) return Types{{call.dtype(0), std::nullopt}};
+      if (!op.output_dtype) return Types{{working_dtype(op, call), std::nullopt}};
       Types types;
       for (std::size_t output = 0; output < call.node().outputs.size(); ++output)
         types.push_back({op.output_dtype(call, static_cast<int>(output)), std::nullopt});
@@ -145,7 +145,7 @@ std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
       outputs.push_back(op.integer_output(call, static_cast<int>(k)));
     return outputs;
   }
-  const DType dtype = call.dtype(0);
+  const DType dtype = working_dtype(op, call);
   if (is_unsigned_integer(dtype)) return round_outputs(op, call, run(op.kernels.unsigned_integer, call, 0));
   if (is_signed_integer(dtype)) return round_outputs(op, call, run(op.kernels.integer, call, 0));
   if (dtype == DType::f64) return round_outputs(op, call, run(op.kernels.quad, call, 0));
@@ -153,8 +153,8 @@ std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
 }
 
 std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
-  return call.dtype(0) == DType::f64 ? enclose_with(op.kernels.enclosure_quad, op, call, profile, formula)
-                                     : enclose_with(op.kernels.enclosure, op, call, profile, formula);
+  return working_dtype(op, call) == DType::f64 ? enclose_with(op.kernels.enclosure_quad, op, call, profile, formula)
+                                               : enclose_with(op.kernels.enclosure, op, call, profile, formula);
 }
 
 std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {

@@ -156,7 +156,10 @@ MetaOperator describe_gradient() {
   op.infer = [](const Call& call) -> Expected<Types> {
     OPDIFF_RETURN_IF_ERROR(gradient_detail::check_counts(call, kInputs, kOutputs));
     const GradientCall gradient(call);
-    return gradient_detail::infer(gradient, Op::infer(gradient.forward()), differentiable);
+    const auto outputs = Op::infer(gradient.forward());
+    if constexpr (requires { Op::check_gradient(gradient.forward()); })
+      if (outputs) OPDIFF_RETURN_IF_ERROR(Op::check_gradient(gradient.forward()));
+    return gradient_detail::infer(gradient, outputs, differentiable);
   };
   op.output_dtype = [](const Call& call, int output) { return call.has(output) ? call.dtype(output) : call.dtype(0); };
 
@@ -195,8 +198,11 @@ MetaOperator describe_gradient() {
     for (;;) {
       Sample sample = Op::sample(context);
       const auto inputs = sample.pointers();
-      const auto outputs = Op::infer(Call(sample.node, sample.opset, inputs));
+      const Call call(sample.node, sample.opset, inputs);
+      const auto outputs = Op::infer(call);
       OPDIFF_CHECK(outputs.has_value());
+      if constexpr (requires { Op::check_gradient(call); })
+        if (!Op::check_gradient(call)) continue;
       if (is_float((*outputs)[0].dtype))  // a Cast to integers has no gradient
         return gradient_detail::add_cotangents(context, std::move(sample), *outputs, differentiable);
     }

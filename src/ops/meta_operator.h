@@ -108,7 +108,8 @@ struct MetaOperator {
   std::string_view documentation;
   std::vector<AttributeSpec> attributes;
   Arity inputs{1, 1}, outputs{1, 1};
-  TypeSet types = kFloatTypes;             // of input 0
+  TypeSet types = kFloatTypes;             // of input `leading`
+  int leading = 0;                         // the input in whose type the operator works (an optimiser's parameter)
   std::vector<std::string_view> formulas;  // admissible ones, by name; the first is the definition
   std::vector<int> product_inputs;         // operands that hardware may narrow (tf32, bf16, f16)
   bool narrows_cotangents = false;         // of a gradient: its cotangents are such operands, too
@@ -141,12 +142,23 @@ struct MetaOperator {
   // Elements whose value the specification leaves open (out-of-range float to integer Cast); empty: none.
   std::vector<bool> (*unspecified)(const Call&, int output) = nullptr;
 
+  // Outputs that are drawn at random (Dropout's mask): with which probability one of their elements is true; nullopt:
+  // in this call the output is not random. The judge holds it against the binomial distribution, then takes it as
+  // given: as input `given` of the call that the other outputs are judged by.
+  std::optional<double> (*random_output)(const Call&, int output) = nullptr;
+  int given = -1;
+  // The random output that a result of output 0 shows, where the random output itself was not returned.
+  Tensor (*shown_by)(const Call&, const Tensor& result) = nullptr;
+
   Sample (*sample)(SampleContext&) = nullptr;
   std::vector<Sample> (*refused)() = nullptr;
 
   const MetaOperator* gradient = nullptr;  // nullptr: the operator has none
   std::vector<int> differentiable;         // inputs that have a gradient; empty: every floating one
 };
+
+// The dtype that the operator works in; the leading input must be there.
+inline DType working_dtype(const MetaOperator& op, const Call& call) { return call.dtype(op.leading); }
 
 // "Conv", "Conv gradient".
 std::string display_name(const MetaOperator& op);

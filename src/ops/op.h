@@ -18,6 +18,7 @@ MetaOperator describe() {
   if constexpr (requires { Op::kInputs; }) op.inputs = Op::kInputs;
   if constexpr (requires { Op::kOutputs; }) op.outputs = Op::kOutputs;
   if constexpr (requires { Op::kTypes; }) op.types = Op::kTypes;
+  if constexpr (requires { Op::kLeading; }) op.leading = Op::kLeading;
   if constexpr (requires { Op::formulas(); })
     op.formulas = Op::formulas();
   else
@@ -54,6 +55,11 @@ MetaOperator describe() {
   if constexpr (requires(const Call& c) { Op::integer_output(c, 0); }) op.integer_output = &Op::integer_output;
   if constexpr (requires(const Call& c) { Op::accepts_integer(c, 0, 0, 0); }) op.accepts_integer = &Op::accepts_integer;
   if constexpr (requires(const Call& c) { Op::unspecified(c, 0); }) op.unspecified = &Op::unspecified;
+  if constexpr (requires(const Call& c) { Op::random_output(c, 0); }) {
+    op.random_output = &Op::random_output;
+    op.given = Op::kGiven;
+    op.shown_by = &Op::shown_by;
+  }
   op.sample = &Op::sample;
   if constexpr (requires { Op::refused(); }) op.refused = &Op::refused;
   if constexpr (has_gradient<Op>) {

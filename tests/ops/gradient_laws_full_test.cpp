@@ -7,6 +7,7 @@
 // second derivatives: the Jacobian of an input's gradient is symmetric.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "judge/attack.h"
@@ -37,7 +38,10 @@ struct Total {
 class Gradients : public testing::TestWithParam<const MetaOperator*> {
  protected:
   const MetaOperator& gradient() const { return *GetParam(); }
-  const MetaOperator& op() const { return *find_operator("", gradient().name); }
+  const MetaOperator& op() const {
+    const auto operators = all_operators();
+    return **std::find_if(operators.begin(), operators.end(), [&](auto* op) { return op->gradient == &gradient(); });
+  }
   DType widest() const { return gradient().types & type_bit(DType::f64) ? DType::f64 : DType::f32; }
 };
 

@@ -50,7 +50,7 @@ struct OneCall {
   OneCall(const OneCall&) = delete;
   OneCall& operator=(const OneCall&) = delete;
 
-  const MetaOperator& op() const { return *find_operator("", node.op); }
+  const MetaOperator& op() const { return *find_operator(node.domain, node.op); }
   Call call() const { return Call(node, opset, std::span<const Tensor* const>(pointers)); }
 };
 
