@@ -79,7 +79,7 @@ TEST(BatchNormalizationTraining, GradientsAgreeWithPlainLoops) {
   Rng rng(4, "batch", 0);
   for (int index = 0; index < 100; ++index) {
     const Batch b(rng);
-    OneNode node = b.node(1);
+    const OneNode node = b.node(1);
     Inputs inputs = node.inputs;
     inputs.emplace_back(b.dy);
     OneNode gradient("BatchNormalization", 15, node.node.attributes, inputs, 3);

@@ -67,7 +67,7 @@ TEST(ClassLosses, AgreeWithPlainLoops) {
     const ClassCase c = draw(rng);
     for (const char* reduction : {"none", "sum", "mean"}) {
       const Attributes attributes{{"ignore_index", c.ignored}, {"reduction", std::string(reduction)}};
-      const auto check = [&](OneNode node, double smoothing, bool takes_logarithms) {
+      const auto check = [&](const OneNode& node, double smoothing, bool takes_logarithms) {
         const std::vector<double> right = plain(c, takes_logarithms, smoothing, reduction);
         const Tensor got = outputs_of(node)[0];
         ASSERT_EQ(static_cast<std::size_t>(got.size()), right.size());
