@@ -206,12 +206,17 @@ and the cotangents of running_mean and running_var, where they are given, add th
     if constexpr (std::is_same_v<T, Working>) {
       if (formula == 2) {
         T mean(0), squares(0);
-        for (std::int64_t k = 0; k < channel.count; ++k) {
-          const T d = T(x[channel.at(c, k)]) - mean;
-          mean = mean + d / T(static_cast<double>(k + 1));
-          squares = squares + d * (T(x[channel.at(c, k)]) - mean);
+        {  // what runs along the elements is kept in the format of sums
+          Arithmetic accumulating = arithmetic();
+          accumulating.inner = accumulating.sum;
+          const ProfileScope scope(accumulating);
+          for (std::int64_t k = 0; k < channel.count; ++k) {
+            const T d = T(x[channel.at(c, k)]) - mean;
+            mean = mean + d / T(static_cast<double>(k + 1));
+            squares = squares + d * (T(x[channel.at(c, k)]) - mean);
+          }
         }
-        return {mean, squares / n};
+        return {T::round(mean.v), squares / n};
       }
     }
     const auto element = [&](std::int64_t k) { return x[channel.at(c, k)]; };
