@@ -149,9 +149,9 @@ class Labels {
   Labels(const Call& call, std::optional<std::int64_t> otherwise) : labels_(*call.tensor(1)), ignored_(otherwise) {
     if (call.has_attribute("ignore_index")) ignored_ = call.integer("ignore_index", 0);
   }
+  bool ignores(std::int64_t row) const { return ignored_ == labels_.int_at(row); }
   std::int64_t operator[](std::int64_t row) const {
-    const std::int64_t label = labels_.int_at(row);
-    return ignored_ == label ? -1 : label;
+    return ignores(row) ? -1 : labels_.int_at(row);
   }
 
  private:
@@ -180,7 +180,7 @@ inline Expected<void> check_class_loss(const Call& call, std::optional<std::int6
   if (!call.tensor(1)) return {};
   const Labels labels(call, otherwise);
   for (std::int64_t row = 0; row < call.tensor(1)->size(); ++row)
-    if (const std::int64_t label = call.tensor(1)->int_at(row); labels[row] != -1 && (label < 0 || label >= x[1]))
+    if (const std::int64_t label = call.tensor(1)->int_at(row); !labels.ignores(row) && (label < 0 || label >= x[1]))
       return make_error("label {} is {}, expected a class of [0, {}){}", to_string(unravel(row, call.shape(1))), label,
                         x[1], otherwise || call.has_attribute("ignore_index") ? " or ignore_index" : "");
   return {};

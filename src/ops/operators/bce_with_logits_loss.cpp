@@ -63,6 +63,11 @@ of 1 + exp(-|X|) rounded loses the tail, where the loss itself is small: an appr
       const bool negative = x[i] < 0;
       const T t(target[i]), score(x[i]);
       const T rest = tail(negative ? -score : score);
+      if constexpr (std::is_same_v<T, double> || std::is_same_v<T, Quad>) {
+        // The value itself in the form that cancels nowhere.
+        const T p = factors.empty() ? T(1) : factors[i], w = (p - T(1)) * t + T(1);
+        return negative ? w * rest - p * t * score : (T(1) - t) * score + w * rest;
+      }
       if (frame.formula() == 2 && factors.empty()) return (negative ? T(0) : score) - score * t + rest;
       const T logarithm = negative ? score - rest : -rest;
       const T first = (T(1) - t) * score;
