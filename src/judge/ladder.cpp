@@ -179,8 +179,6 @@ bool Ladder::try_flush_to_zero(Attempt& attempt) {
 }
 
 bool Ladder::try_precision(Attempt& attempt) {
-  // Gradients add up what was read more than once; forward, only operators with products accumulate over long axes.
-  if (op_.product_inputs.empty() && op_.domain != kGradientDomain) return false;
   const auto k = static_cast<std::size_t>(attempt.output());
   const int digits = format_of(working_dtype(op_, call_)).digits;
   struct Operands {

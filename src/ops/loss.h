@@ -150,9 +150,7 @@ class Labels {
     if (call.has_attribute("ignore_index")) ignored_ = call.integer("ignore_index", 0);
   }
   bool ignores(std::int64_t row) const { return ignored_ == labels_.int_at(row); }
-  std::int64_t operator[](std::int64_t row) const {
-    return ignores(row) ? -1 : labels_.int_at(row);
-  }
+  std::int64_t operator[](std::int64_t row) const { return ignores(row) ? -1 : labels_.int_at(row); }
 
  private:
   const Tensor& labels_;
