@@ -129,20 +129,20 @@ bool is_set(const Node& node, const std::string& attribute) {
   return integer && *integer != 0;
 }
 
-// In the order of the operator's inputs after the gradient.
+// In the order of the operator's inputs after the gradient, by torch's names; "" where the attributes have no use for
+// one.
 std::vector<std::string> states_of(const Node& node) {
+  const std::string momentum = is_set(node, "momentum") ? "momentum_buffer" : "";
   std::vector<std::string> states;
-  if (node.op == "Adam") {
-    states = {"exp_avg", "exp_avg_sq"};
-    if (is_set(node, "amsgrad")) states.emplace_back("max_exp_avg_sq");
-    return states;
-  }
-  if (node.op == "Adagrad") return {"sum"};
-  if (node.op == "RMSprop") {
-    states = {"square_avg"};
-    if (is_set(node, "centered")) states.emplace_back("grad_avg");
-  }
-  if (is_set(node, "momentum")) states.emplace_back("momentum_buffer");
+  if (node.op == "Adam")
+    states = {"exp_avg", "exp_avg_sq", is_set(node, "amsgrad") ? "max_exp_avg_sq" : ""};
+  else if (node.op == "Adagrad")
+    states = {"sum"};
+  else if (node.op == "RMSprop")
+    states = {"square_avg", momentum, is_set(node, "centered") ? "grad_avg" : ""};
+  else
+    states = {momentum};
+  while (!states.empty() && states.back().empty()) states.pop_back();
   return states;
 }
 
@@ -287,6 +287,11 @@ class StepMaker {
       node.outputs = {parameter + "/new"};
       const Tensor& value = graph_.initialisers.at(parameter);
       for (const std::string& state : optimiser_.states) {
+        if (state.empty()) {
+          node.inputs.emplace_back();
+          node.outputs.emplace_back();
+          continue;
+        }
         const std::string name = parameter + "/" + state;
         node.inputs.push_back(name);
         node.outputs.push_back(name + "/new");
@@ -364,6 +369,7 @@ Expected<TensorMap> step_inputs(const StepGraph& step, const OptimiserSpec& opti
   TensorMap inputs = step.initial;
   for (const std::string& parameter : step.parameters)
     for (const std::string& state : optimiser.states) {
+      if (state.empty()) continue;
       const std::string name = parameter + "/" + state;
       Rng rng(seed, "state " + name);
       const Tensor& like = inputs.at(name);
