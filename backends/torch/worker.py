@@ -13,6 +13,8 @@ from opdiff_worker import Backend, Result, Tensor, Unsupported, check_options, i
 
 NAMES = {kind: name for name, kind in TORCH.items()}
 torch._dynamo.config.fail_on_recompile_limit_hit = True  # what is not compiled must not pass for it
+# After a graph break dynamo compiles the functions inside one by one: those that all nodes share, once a node.
+torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 20
 DOMAINS = ("", "ai.onnx", "opdiff.training")
 OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium"),
            "optimizer": ("single", "foreach", "fused")}

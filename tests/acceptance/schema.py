@@ -13,7 +13,7 @@ OUTCOME = {"outcome": str, "verdict": (dict, None), "outputs": dict, "own_error"
 CULPRIT = {"nodes": list, "op": str, "backend": str, "stage": (str, None), "localised": bool, "pass": str, "necessary": dict, "sufficient": dict,
            "placebo": dict, "repeat": str}
 PROOF = {"error": NUMBER, "wrong": bool, "holds": bool}
-RESULT = {"opdiff": str, "model": dict, "seed": int, "backends": list, "status": str, "nodes": list, "whole_model": dict,
+RESULT = {"opdiff": str, "model": dict, "mode": str, "seed": int, "backends": list, "status": str, "nodes": list, "whole_model": dict,
           "culprits": list, "unproven": list, "interrupted": bool, "stopped": (str, None),
           "deaths": list, "reasons": list}
 

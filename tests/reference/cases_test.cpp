@@ -42,7 +42,7 @@ TEST(Cases, ReferenceIsRight) {
   for (const auto& entry : fs::directory_iterator(fs::path(OPDIFF_SOURCE_DIR) / "tests/cases")) {
     if (!fs::exists(entry.path() / "case.toml")) continue;
     expect_right(entry.path(), "model", "");
-    expect_right(entry.path(), "embedded", "embedded_");
+    if (fs::exists(entry.path() / "embedded.onnx")) expect_right(entry.path(), "embedded", "embedded_");
     ++count;
   }
   EXPECT_GE(count, 4);
