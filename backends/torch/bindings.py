@@ -32,6 +32,7 @@ class Call:
         self.attributes = node.attributes
         self.opset = opset
         self.output_count = len(node.outputs)
+        self.is_differentiated = getattr(node, "is_differentiated", False)  # alone: every output has a cotangent
 
     def get(self, name, default=None):
         return self.attributes.get(name, default)

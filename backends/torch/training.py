@@ -12,13 +12,18 @@ DOMAIN = "opdiff.gradient"
 class Forward:
     """The operator's node inside a gradient node."""
 
+    is_differentiated = True
+
     def __init__(self, node):
         count = node.attributes.get("cotangents", 1)
         self.id, self.op, self.domain = node.id, node.op, ""
         self.attributes = {name: value for name, value in node.attributes.items() if name != "cotangents"}
         self.inputs = node.inputs[:len(node.inputs) - count]
         self.cotangents = node.inputs[len(node.inputs) - count:]
-        self.outputs = [f"y{i}" for i in range(count)]
+        # An output without a cotangent is one that nobody asked for.
+        self.outputs = [f"y{i}" if name else "" for i, name in enumerate(self.cotangents)]
+        while self.outputs and not self.outputs[-1]:
+            self.outputs.pop()
 
 
 class Tape:

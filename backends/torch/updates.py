@@ -112,7 +112,7 @@ def clip_gradient_norm(call, *gradients):
 
 def batch_normalization(call, x, scale, bias, mean, variance):
     """With the statistics of the batch; torch's momentum is that of the new value."""
-    if call.output_count > 1 and any(tensor.requires_grad for tensor in (x, scale, bias)):
+    if call.is_differentiated and call.output_count > 1:
         raise Unsupported("gradients through running statistics")
     mean, variance = mean.detach().clone(), variance.detach().clone()
     try:
