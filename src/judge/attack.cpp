@@ -278,7 +278,7 @@ std::size_t draw_output(const MetaOperator& op, const Call& call, Rng& rng) {
   const Types types = *infer_call(op, call);
   std::vector<std::size_t> candidates;
   for (std::size_t k = 0; k < call.node().outputs.size(); ++k)
-    if (call.wants(k) && is_float(types[k].dtype)) candidates.push_back(k);
+    if (call.wants(k) && is_float(types[k].dtype) && (k == 0 || !op.integer_output)) candidates.push_back(k);
   return candidates.size() > 1 ? rng.pick(candidates) : candidates.empty() ? 0 : candidates[0];
 }
 

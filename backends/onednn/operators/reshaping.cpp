@@ -165,6 +165,12 @@ void shape_of(NodeBuilder& builder) {
   make_known(builder, "int64", {end - start}, part.data());
 }
 
+void gradient_of_dropout(NodeBuilder& builder) {
+  if (builder.opset() >= 12 && builder.has(2) && builder.scalar(2) != 0)
+    throw sdk::Unsupported("input 'training_mode' is true");
+  gradient(builder);
+}
+
 }  // namespace
 
 Bindings reshaping_bindings() {
@@ -177,7 +183,7 @@ Bindings reshaping_bindings() {
           {"Unsqueeze", unsqueeze},
           {"Shape", shape_of},
           {"gradient/Identity", gradient},
-          {"gradient/Dropout", gradient},
+          {"gradient/Dropout", gradient_of_dropout},
           {"gradient/Reshape", gradient},
           {"gradient/Flatten", gradient},
           {"gradient/Squeeze", gradient},

@@ -31,13 +31,19 @@ divide by the count or multiply by its reciprocal; some halve the square: that i
   static constexpr std::string_view kGradientDocumentation =
       "dX = 2 (X - target) dY, dtarget = -dX, with dY divided by the count for the mean.";
 
-  static std::vector<std::string_view> gradient_formulas() { return difference_slope_formulas(); }
+  static std::vector<std::string_view> gradient_formulas() {
+    std::vector<std::string_view> formulas = difference_slope_formulas();
+    formulas.emplace_back("difference doubled first");
+    return formulas;
+  }
 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
     const auto x = frame.input(0), target = frame.input(1);
-    difference_slopes(frame,
-                      [&](std::size_t i, const T& cotangent) { return T(2) * cotangent * (T(x[i]) - T(target[i])); });
+    difference_slopes(frame, [&](std::size_t i, const T& cotangent) {
+      const T difference = T(x[i]) - T(target[i]);
+      return frame.formula() == 3 ? T(2) * difference * cotangent : T(2) * cotangent * difference;
+    });
   }
 
   static Sample sample(SampleContext& c) { return sample_elementwise_loss(c, kName); }
