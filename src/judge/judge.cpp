@@ -221,7 +221,8 @@ class NodeJudge::State {
   Verdict judge_output(int k, const Tensor& got) {
     if (values_.empty()) values_ = values(*op_, call_);
     const Tensor& expected = values_[static_cast<std::size_t>(k)];
-    if (op_->exact || op_->movement || !is_float(got.dtype())) return judge_exactly(*op_, call_, k, expected, got);
+    if (op_->exact || op_->movement || !is_float(got.dtype()) || (k > 0 && op_->integer_output))
+      return judge_exactly(*op_, call_, k, expected, got);
     if (!ladder_) ladder_ = std::make_unique<Ladder>(*op_, call_);
     return ladder_->judge(k, got, expected);
   }
