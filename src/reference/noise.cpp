@@ -8,9 +8,9 @@ namespace opdiff {
 namespace {
 
 std::vector<std::vector<float>> deviations(const MetaOperator& op, const Call& call) {
-  if (!op.kernels.f64 || !is_float(call.dtype(0))) return {};
+  if (!op.kernels.f64 || !is_float(working_dtype(op, call))) return {};
   std::vector<std::vector<float>> planes;
-  for (const EnclosedTensor& e : enclose(op, call, inner_f32(call.dtype(0)), 0)) {
+  for (const EnclosedTensor& e : enclose(op, call, inner_f32(working_dtype(op, call)), 0)) {
     planes.emplace_back(e.deviation.begin(), e.deviation.end());
     for (float& d : planes.back())
       if (!std::isfinite(d)) d = 0;

@@ -4,48 +4,15 @@
 #include <iterator>
 #include <mutex>
 
-#include "base/rng.h"
 #include "numerics/parallel.h"
-#include "ops/evaluate.h"
-#include "reference/evaluate.h"
+#include "reference/noise.h"
 
 namespace opdiff {
-namespace {
-
-// Deviation of each element of each output of each node, from the one reference pass; empty where nothing is rounded.
-using Planes = std::vector<std::vector<std::vector<float>>>;
-
-std::vector<std::vector<float>> deviations(const MetaOperator& op, const Call& call) {
-  if (!op.kernels.f64 || !is_float(working_dtype(op, call))) return {};
-  std::vector<std::vector<float>> planes;
-  for (const EnclosedTensor& e : enclose(op, call, inner_f32(working_dtype(op, call)), 0)) {
-    planes.emplace_back(e.deviation.begin(), e.deviation.end());
-    for (float& d : planes.back())
-      if (!std::isfinite(d)) d = 0;
-  }
-  return planes;
-}
-
-Tensor perturbed(const Tensor& tensor, const std::vector<float>& deviation, Rng& rng) {
-  std::vector<double> values = tensor.to_doubles();
-  const double width = std::sqrt(3.0);  // uniform in +-sqrt(3) d has the standard deviation d
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (deviation[i] != 0) values[i] += deviation[i] * rng.uniform(-width, width);
-  return Tensor::from_doubles(tensor.dtype(), tensor.shape(), values);
-}
-
-}  // namespace
 
 Expected<std::map<std::string, std::vector<double>>> noise_floor(const Graph& graph, const TensorMap& inputs, int runs,
                                                                  std::uint64_t seed, const ForeignEvaluator& foreign) {
-  Planes planes(graph.nodes.size());
-  const Visitor note = [&](const NodeVisit& visit) -> Expected<void> {
-    if (const MetaOperator* op = find_operator(visit.node->domain, visit.node->op))
-      planes[static_cast<std::size_t>(visit.index)] =
-          deviations(*op, Call(*visit.node, graph.opset(visit.node->domain), visit.inputs));
-    return {};
-  };
-  OPDIFF_TRY(const TensorMap reference, evaluate_graph(graph, inputs, note, foreign));
+  TensorMap reference;
+  OPDIFF_TRY(const NodeNoise noise, NodeNoise::measure(graph, inputs, &reference, foreign));
 
   std::map<std::string, std::vector<double>> squares;
   for (const auto& [name, tensor] : reference) squares[name].assign(static_cast<std::size_t>(tensor.size()), 0);
@@ -57,15 +24,8 @@ Expected<std::map<std::string, std::vector<double>>> noise_floor(const Graph& gr
   };
   parallel_for(runs, [&](std::int64_t k) {
     Rng rng(seed, "noise floor", static_cast<std::uint64_t>(k));
-    results[static_cast<std::size_t>(k)] = evaluate_perturbed(
-        graph, inputs,
-        [&](int node, std::vector<Tensor>& outputs) {
-          const auto& plane = planes[static_cast<std::size_t>(node)];
-          for (std::size_t o = 0; o < plane.size(); ++o)
-            if (plane[o].size() == static_cast<std::size_t>(outputs[o].size()))
-              outputs[o] = perturbed(outputs[o], plane[o], rng);
-        },
-        foreign ? one_at_a_time : ForeignEvaluator());
+    results[static_cast<std::size_t>(k)] =
+        noise.evaluate(graph, inputs, rng, foreign ? one_at_a_time : ForeignEvaluator());
   });
   for (const auto& result : results) {
     if (!result) return tl::unexpected<Error>(result.error());
