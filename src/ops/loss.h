@@ -254,4 +254,12 @@ inline std::vector<Sample> refused_class_loss(std::string_view op) {
           refused_sample(op, {x}, {}, "inputs")};
 }
 
+// Of the losses that ONNX has, from opset 12 on.
+inline std::vector<Sample> refused_onnx_class_loss(std::string_view op) {
+  std::vector<Sample> samples = refused_class_loss(op);
+  const Tensor x = Tensor::zeros(DType::f32, {2, 3, 4}), labels = Tensor::zeros(DType::i64, {2, 4});
+  samples.push_back(refused_sample(op, {x, labels}, {}, "opset 12", 11));
+  return samples;
+}
+
 }  // namespace opdiff

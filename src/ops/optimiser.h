@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <span>
 #include <string>
 
@@ -12,6 +13,7 @@
 
 namespace opdiff {
 
+inline constexpr double kMost = std::numeric_limits<double>::infinity();
 inline constexpr int kRate = 0, kSteps = 1, kParameter = 2, kGradient = 3, kFirstState = 4;
 
 // A state of an optimiser, and whether the attributes of this call ask for it.
@@ -135,9 +137,11 @@ inline Sample sample_update(SampleContext& c, std::string_view op, std::map<std:
   return sample;
 }
 
-// Wrong uses that every optimiser refuses; `states` of them are needed with the attributes given.
-inline std::vector<Sample> refused_updates(std::string_view op, std::map<std::string, Attribute> attributes,
-                                           int states) {
+// Wrong uses that every optimiser refuses, `states` of them being needed with the attributes given; then the attributes
+// that this one refuses, each set with a word of the message.
+using WrongAttributes = std::vector<std::pair<std::map<std::string, Attribute>, std::string>>;
+inline std::vector<Sample> refused_updates(std::string_view op, std::map<std::string, Attribute> attributes, int states,
+                                           WrongAttributes wrong_attributes) {
   const Tensor rate = Tensor::zeros(DType::f32, {}), x = Tensor::zeros(DType::f32, {2}),
                steps = SampleContext::scalar_int64(0);
   std::vector<std::optional<Tensor>> good{rate, steps, x, x};
@@ -159,11 +163,10 @@ inline std::vector<Sample> refused_updates(std::string_view op, std::map<std::st
     fewer.pop_back();
     samples.push_back(refused_sample(op, std::move(fewer), attributes, "missing"));
   }
-  {
-    auto wrong = attributes;
-    wrong["weight_decay"] = -1.0f;
-    samples.push_back(refused_sample(op, good, std::move(wrong), "weight_decay"));
-  }
+  attributes["weight_decay"] = -1.0f;
+  samples.push_back(refused_sample(op, good, std::move(attributes), "weight_decay"));
+  for (auto& [wrong, why] : wrong_attributes)
+    samples.push_back(refused_sample(op, good, std::move(wrong), std::move(why)));
   for (Sample& sample : samples) sample.node.domain = kTrainingDomain;
   return samples;
 }

@@ -72,21 +72,12 @@ ai.onnx.preview.training Adagrad. Where epsilon is added is the attribute epsilo
   }
 
   static std::vector<Sample> refused() {
-    std::vector<Sample> samples = refused_updates(kName, {}, 1);
-    Sample other = samples[0];
-    other.inputs[0] = Tensor::zeros(DType::f32, {});
-    other.node.attributes = {{"epsilon_place", std::string("uncorrected")}};
-    other.note = "epsilon_place";
-    samples.push_back(other);
-    other.node.attributes = {{"epsilon", -1.0f}};
-    other.note = "epsilon";
-    samples.push_back(other);
+    std::vector<Sample> samples = refused_updates(
+        kName, {}, 1,
+        {{{{"epsilon_place", std::string("uncorrected")}}, "epsilon_place"}, {{{"epsilon", -1.0f}}, "epsilon"}});
     samples.erase(samples.begin() + 6);  // H is one of the inputs that must be there: the count says so
     return samples;
   }
-
- private:
-  static constexpr double kMost = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace

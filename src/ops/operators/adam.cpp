@@ -113,23 +113,15 @@ to storage after every step.)";
   }
 
   static std::vector<Sample> refused() {
-    std::vector<Sample> samples = refused_updates(kName, {{"amsgrad", std::int64_t{1}}}, 3);
-    Sample other = samples[0];
-    other.inputs[0] = Tensor::zeros(DType::f32, {});
-    const auto with = [&](std::map<std::string, Attribute> attributes, std::string why) {
-      other.node.attributes = std::move(attributes);
-      other.note = std::move(why);
-      samples.push_back(other);
-    };
-    with({}, "W");
-    with({{"amsgrad", std::int64_t{1}}, {"beta1", 1.0f}}, "beta1");
-    with({{"amsgrad", std::int64_t{1}}, {"beta2", -0.5f}}, "beta2");
-    with({{"amsgrad", std::int64_t{1}}, {"epsilon_place", std::string("below")}}, "epsilon_place");
-    return samples;
+    return refused_updates(
+        kName, {{"amsgrad", std::int64_t{1}}}, 3,
+        {{{}, "W"},
+         {{{"amsgrad", std::int64_t{1}}, {"beta1", 1.0f}}, "beta1"},
+         {{{"amsgrad", std::int64_t{1}}, {"beta2", -0.5f}}, "beta2"},
+         {{{"amsgrad", std::int64_t{1}}, {"epsilon_place", std::string("below")}}, "epsilon_place"}});
   }
 
  private:
-  static constexpr double kMost = std::numeric_limits<double>::infinity();
   static constexpr double kFirst[] = {0.9, 0.5, 0.0, 0.95};
   static constexpr double kSecond[] = {0.999, 0.99, 0.9, 0.95};
   static constexpr const char* kPlaces[] = {"outside", "inside", "uncorrected"};

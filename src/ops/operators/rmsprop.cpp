@@ -105,23 +105,14 @@ Low precision: in f32, or rounded to storage after every step.)";
   }
 
   static std::vector<Sample> refused() {
-    std::vector<Sample> samples = refused_updates(kName, {{"momentum", 0.9f}}, 2);
-    Sample other = samples[0];
-    other.inputs[0] = Tensor::zeros(DType::f32, {});
-    const auto with = [&](std::map<std::string, Attribute> attributes, std::string why) {
-      other.node.attributes = std::move(attributes);
-      other.note = std::move(why);
-      samples.push_back(other);
-    };
-    with({}, "V");
-    with({{"momentum", 0.9f}, {"centered", std::int64_t{1}}}, "'A'");
-    with({{"momentum", 0.9f}, {"alpha", 1.0f}}, "alpha");
-    with({{"momentum", 0.9f}, {"epsilon_place", std::string("uncorrected")}}, "epsilon_place");
-    return samples;
+    return refused_updates(kName, {{"momentum", 0.9f}}, 2,
+                           {{{}, "V"},
+                            {{{"momentum", 0.9f}, {"centered", std::int64_t{1}}}, "'A'"},
+                            {{{"momentum", 0.9f}, {"alpha", 1.0f}}, "alpha"},
+                            {{{"momentum", 0.9f}, {"epsilon_place", std::string("uncorrected")}}, "epsilon_place"}});
   }
 
  private:
-  static constexpr double kMost = std::numeric_limits<double>::infinity();
   static constexpr double kDecays[] = {0.9, 0.99, 0.999};
 };
 

@@ -88,23 +88,14 @@ rounded to storage after every step.)";
   }
 
   static std::vector<Sample> refused() {
-    std::vector<Sample> samples = refused_updates(kName, {{"momentum", 0.9f}}, 1);
-    Sample other = samples[0];
-    other.inputs[0] = Tensor::zeros(DType::f32, {});
-    const auto with = [&](std::map<std::string, Attribute> attributes, std::string why) {
-      other.node.attributes = std::move(attributes);
-      other.note = std::move(why);
-      samples.push_back(other);
-    };
-    with({}, "V");
-    with({{"momentum", 0.9f}, {"nesterov", std::int64_t{1}}, {"dampening", 0.5f}}, "nesterov");
-    with({{"momentum", -0.9f}}, "momentum");
-    with({{"momentum", 0.9f}, {"first_step", std::string("zero")}}, "first_step");
-    return samples;
+    return refused_updates(kName, {{"momentum", 0.9f}}, 1,
+                           {{{}, "V"},
+                            {{{"momentum", 0.9f}, {"nesterov", std::int64_t{1}}, {"dampening", 0.5f}}, "nesterov"},
+                            {{{"momentum", -0.9f}}, "momentum"},
+                            {{{"momentum", 0.9f}, {"first_step", std::string("zero")}}, "first_step"}});
   }
 
  private:
-  static constexpr double kMost = std::numeric_limits<double>::infinity();
   static constexpr double kFactors[] = {0.9, 0.99, 0.5};
 };
 
