@@ -81,7 +81,7 @@ class Sum<Enclosure<V>> {
   void add(const Enclosure<V>& x) {
     total_ += x.v;
     const double m = x.magnitude();
-    if (m == 0 && x.exact()) return;  // adding zero rounds nothing
+    if (m == 0 && x.exact() && !x.overflow) return;  // adding zero rounds nothing
     radius_ += x.e;
     magnitudes_ += m + x.e;
     variance_ += x.s;

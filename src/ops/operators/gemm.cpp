@@ -111,8 +111,6 @@ and in the format of the operands.)";
         }
         result.overflow = overflow;
       }
-      // Not the exact zero that a sum passes over: infinity times zero is NaN.
-      if (result.overflow && result.exact()) result.e = arithmetic().eta;
       return result;
     } else {
       return scales_b ? times(a, times(alpha, b)) : times(times(alpha, a), b);
