@@ -62,14 +62,7 @@ class Opening {
   }
 
   Expected<std::unique_ptr<Backend>> without(const std::vector<std::string>& passes) const {
-    // What the user has switched off stays off. Of `faulty` the base's option counts.
-    std::string disabled = fmt::format("{}", fmt::join(passes, "+"));
-    BackendSpec base = spec_;
-    if (spec_.name == "faulty") {
-      OPDIFF_TRY(base, parse_spec(spec_.option("base")));
-    }
-    if (const std::string before = base.option("disable"); !before.empty()) disabled = before + "+" + disabled;
-    OPDIFF_TRY(const BackendSpec variant, with_option(spec_, "disable", disabled));
+    OPDIFF_TRY(const BackendSpec variant, without_passes(spec_, passes));
     return open_backend(variant, options_);
   }
 

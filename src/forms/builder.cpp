@@ -65,7 +65,7 @@ Expected<void> check_parameters(const Form& form, const Parameters& parameters) 
   return {};
 }
 
-Expected<Parameters> draw_parameters(const Form& form, const Region& region, const Parameters& fixed, Rng& rng) {
+Expected<Parameters> draw_parameters(const Form& form, const FormRegion& region, const Parameters& fixed, Rng& rng) {
   constexpr int kTries = 2000;
   Expected<void> met;
   for (int attempt = 0; attempt < kTries; ++attempt) {

@@ -117,7 +117,7 @@ Expected<FormCase> build_case(const Form& form, const Parameters& parameters, DT
 
 // Parameters of a region drawn so that they meet the form's conditions; those of `fixed` are given. The error names the
 // condition that no draw met.
-Expected<Parameters> draw_parameters(const Form& form, const Region& region, const Parameters& fixed, Rng& rng);
+Expected<Parameters> draw_parameters(const Form& form, const FormRegion& region, const Parameters& fixed, Rng& rng);
 Parameters timed_parameters(const Form& form, const Parameters& fixed);
 
 }  // namespace opdiff

@@ -33,7 +33,7 @@ struct Condition {
 };
 
 // A part of the space of parameters that the cases must reach: some of them fixed, the rest drawn.
-struct Region {
+struct FormRegion {
   std::string_view name;
   Parameters fixed;
 };
@@ -50,7 +50,7 @@ struct Form {
   std::string_view mathematics;  // why, and where frameworks do it
   std::vector<ParameterSpec> parameters;
   std::vector<Condition> conditions;
-  std::vector<Region> regions;  // never empty; the first is the common case
+  std::vector<FormRegion> regions;  // never empty; the first is the common case
   // Draws the tensors and adds the sides; the parameters are legal and meet the conditions.
   void (*build)(FormBuilder&) = nullptr;
   // The sides differ at points (kinks, ties) or have no gradient: forward only, and why.

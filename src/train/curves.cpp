@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/file.h"
-#include "workers/command.h"
+#include "workers/gnuplot.h"
 
 namespace opdiff {
 namespace fs = std::filesystem;
@@ -21,14 +21,6 @@ Tensor column(const std::vector<double>& values) {
 
 std::string share(std::int64_t right, std::int64_t rows) {
   return right < 0 || rows == 0 ? "" : fmt::format("{}", static_cast<double>(right) / static_cast<double>(rows));
-}
-
-// Single quotes and line ends would leave gnuplot's string.
-std::string quoted(std::string text) {
-  std::erase_if(text, [](unsigned char c) { return c < 32; });
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? "''" : std::string(1, c);
-  return result + "'";
 }
 
 }  // namespace
@@ -133,36 +125,21 @@ Expected<void> plot_curves(const std::vector<std::pair<std::string, Curves>>& ru
                             100.0 * static_cast<double>(point.right) / static_cast<double>(point.rows));
       }
     data += "EOD\n";
-    const std::string title = quoted(runs[run].first);
+    const std::string title = gnuplot_quoted(runs[run].first);
     losses += fmt::format("{}$loss{} using 1:2 with lines lt {} title {}", run ? ", " : "", run, run + 1, title);
     if (tested)
       accuracies += fmt::format("{}$test{} using 1:2 with linespoints lt {} title {}", accuracies.empty() ? "" : ", ",
                                 run, run + 1, title);
     classes = classes || tested;
   }
-  return write_file_atomically(file, [&](const std::string& temporary) -> Expected<void> {
-    std::string script = fmt::format(
-        "set terminal svg size 900,{} dynamic font 'sans,12' noenhanced background '#ffffff'\nset output {}\n{}set "
-        "grid\n"
-        "set multiplot layout {},1\nset logscale y\nset ylabel 'loss'\n{}plot {}\n",
-        classes ? 700 : 400, quoted(temporary), data, classes ? 2 : 1, classes ? "" : "set xlabel 'step'\n", losses);
-    if (classes)
-      script += fmt::format(
-          "unset logscale y\nset xlabel 'step'\nset ylabel 'test accuracy, %'\nset key bottom right\n"
-          "plot {}\n",
-          accuracies);
-    const fs::path source = temporary + ".gp";
-    OPDIFF_RETURN_IF_ERROR(write_file_atomically(source, script + "unset multiplot\n"));
-    const auto ran = run_command({"gnuplot", source.string()});
-    std::error_code ignored;
-    fs::remove(source, ignored);
-    if (!ran)
-      return make_error("{}: the plot needs gnuplot (Debian package gnuplot-nox): {}", file.string(),
-                        ran.error().message);
-    if (ran->status != 0)
-      return make_error("{}: gnuplot ended with status {}: {}", file.string(), ran->status, ran->output);
-    return {};
-  });
+  std::string commands =
+      data + fmt::format("set grid\nset multiplot layout {},1\nset logscale y\nset ylabel 'loss'\n{}plot {}\n",
+                         classes ? 2 : 1, classes ? "" : "set xlabel 'step'\n", losses);
+  if (classes)
+    commands += fmt::format(
+        "unset logscale y\nset xlabel 'step'\nset ylabel 'test accuracy, %'\nset key bottom right\nplot {}\n",
+        accuracies);
+  return plot_svg(file, 900, classes ? 700 : 400, commands + "unset multiplot\n");
 }
 
 }  // namespace opdiff

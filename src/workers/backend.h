@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,9 +18,18 @@ namespace opdiff {
 enum class OutcomeKind { ok, unsupported, error, crash, timeout, out_of_memory };
 std::string_view to_string(OutcomeKind kind);  // "ok", "unsupported", ..., "out-of-memory"
 
+// What a backend executes: one call of its own, and the nodes of the graph that the call stands for.
+struct Kernel {
+  std::string name;                // the backend's: "FusedConv"
+  std::vector<std::string> nodes;  // their ids; empty where the backend cannot tell, or where it only moves data
+};
+
 struct Outcome {
   OutcomeKind kind = OutcomeKind::ok;
   std::string reason;  // one line for a person; empty when ok
+  // Only where PrepareOptions::kernels asks, of the first outcome that knows and of every later one of its graph.
+  // Nothing: the backend does not say.
+  std::optional<std::vector<Kernel>> kernels;
   // Of a run only:
   TensorMap outputs;
   std::vector<double> wall_ms;            // one a repeat
@@ -54,6 +64,7 @@ struct BackendInfo {
 struct PrepareOptions {
   bool isolated = false;  // the nodes share no edge and must not influence each other
   bool profile = false;   // time each node
+  bool kernels = false;   // say what is executed (Outcome::kernels), which may take time
   // Of a whole training graph: what the framework's own autodiff may do instead of the graph's backward nodes. Must
   // outlive the call only.
   const Training* training = nullptr;

@@ -79,6 +79,7 @@ Expected<Manifest> manifest_of(const toml::table& table, const fs::path& file) {
   }
   OPDIFF_TRY(manifest.environment, strings_of(table, "environment"));
   OPDIFF_TRY(manifest.options, strings_of(table, "options"));
+  OPDIFF_TRY(manifest.plain, strings_of(table, "plain"));
   OPDIFF_TRY(manifest.installations, installations_of(table));
   if (manifest.kind != ManifestKind::builtin && (manifest.version.empty() || manifest.installations.empty())) {
     return make_error("a backend of kind '{}' needs 'version' and [[install]]", kind_text);

@@ -30,6 +30,7 @@ struct Manifest {
   std::map<std::string, std::string> cache;        // native: CMake cache variables
   std::map<std::string, std::string> environment;  // for the worker
   std::map<std::string, std::string> options;      // what users may write in a spec, for people
+  std::map<std::string, std::string> plain;        // options that switch its optimiser off; "": when not given
   std::vector<Installation> installations;
   std::filesystem::path folder;
 };

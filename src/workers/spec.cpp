@@ -147,4 +147,18 @@ Expected<BackendSpec> with_option(const BackendSpec& spec, const std::string& ke
   return changed;
 }
 
+Expected<BackendSpec> innermost(BackendSpec spec) {
+  while (spec.name == "faulty") {
+    OPDIFF_TRY(spec, parse_spec(spec.option("base")));
+  }
+  return spec;
+}
+
+Expected<BackendSpec> without_passes(const BackendSpec& spec, const std::vector<std::string>& passes) {
+  OPDIFF_TRY(const BackendSpec base, innermost(spec));
+  std::string disabled = base.option("disable");
+  for (const std::string& pass : passes) disabled += (disabled.empty() ? "" : "+") + pass;
+  return with_option(spec, "disable", disabled);
+}
+
 }  // namespace opdiff

@@ -36,4 +36,10 @@ std::string to_string(const BackendSpec& spec);
 // with_option(faulty:base=onnxruntime,..., "opt", "disable") plants the same fault in an unoptimised onnxruntime.
 Expected<BackendSpec> with_option(const BackendSpec& spec, const std::string& key, const std::string& value);
 
+// The backend itself: of `faulty` its base, or the base's base.
+Expected<BackendSpec> innermost(BackendSpec spec);
+
+// The spec with optimisation passes switched off (option `disable`); what it has switched off already stays off.
+Expected<BackendSpec> without_passes(const BackendSpec& spec, const std::vector<std::string>& passes);
+
 }  // namespace opdiff

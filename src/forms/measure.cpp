@@ -1,0 +1,118 @@
+#include "forms/measure.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace opdiff {
+namespace {
+
+// A value below which the share q of the values lies.
+double quantile(std::vector<double> values, double q) {
+  const auto at = values.begin() + static_cast<std::ptrdiff_t>(q * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), at, values.end());
+  return *at;
+}
+
+// One prepared graph on one backend.
+struct Way {
+  Backend* backend;
+  int handle;
+  TensorMap inputs;
+  FormCost* cost;
+  int repeat = 1;
+};
+
+constexpr double kRoundMs = 30;  // of one way in one round
+constexpr int kMostRepeats = 50, kLeastRepeats = 3, kMemoryRuns = 3;
+
+void keep_kernels(Backend& backend, const RunnableSide& side, const TensorMap& inputs, FormCost& cost) {
+  PrepareOptions options;
+  options.kernels = true;
+  options.training = side.training ? &*side.training : nullptr;
+  int handle = 0;
+  const Outcome prepared = backend.prepare(side.graph, options, &handle);
+  if (!prepared.ok()) return;
+  cost.kernels = prepared.kernels;
+  if (!cost.kernels) cost.kernels = backend.run(handle, inputs).kernels;
+  backend.release(handle);
+}
+
+void keep_memory(Backend& backend, const RunnableSide& side, const TensorMap& inputs, FormCost& cost) {
+  PrepareOptions options;
+  options.training = side.training ? &*side.training : nullptr;
+  int handle = 0;
+  if (!backend.prepare(side.graph, options, &handle).ok()) return;
+  const Outcome outcome = backend.run(handle, inputs, kMemoryRuns);
+  backend.release(handle);
+  // The first run pays for what is made lazily.
+  if (outcome.ok() && !outcome.peak_bytes.empty()) cost.peak_bytes = outcome.peak_bytes.back();
+}
+
+}  // namespace
+
+std::optional<double> FormCost::median_ms() const {
+  if (wall_ms.empty()) return std::nullopt;
+  return quantile(wall_ms, 0.5);
+}
+
+double FormCost::spread_ms() const { return wall_ms.empty() ? 0 : quantile(wall_ms, 0.75) - quantile(wall_ms, 0.25); }
+
+std::optional<bool> fused(const FormRow& row) {
+  const auto& before = row.plain_cost.kernels;
+  const auto& after = row.whole_cost.kernels;
+  if (!before || !after) return std::nullopt;
+  return after->size() < before->size();
+}
+
+Expected<void> measure_form(const Form& form, Workers& workers, const MeasureOptions& options,
+                            std::vector<FormRow>& rows) {
+  OPDIFF_TRY(FormCase drawn,
+             build_case(form, timed_parameters(form, options.fixed), options.dtype, options.seed, options.gradient));
+  OPDIFF_TRY(const RunnableCase c, runnable(std::move(drawn), options.gradient));
+  std::vector<Way> ways;
+  for (FormRow& row : rows) {
+    if (row.form != form.name || row.dtype != dtype_name(options.dtype) || row.cases == 0 ||
+        row.direction != (options.gradient ? "gradient" : "forward"))
+      continue;
+    const auto side =
+        std::find_if(c.sides.begin(), c.sides.end(), [&](const RunnableSide& s) { return s.name == row.side; });
+    if (side == c.sides.end() || !side->without_gradient.empty()) continue;
+    const TensorMap inputs = inputs_of(side->graph, c.inputs);
+    for (const bool whole : {false, true}) {
+      const std::string& spec = whole ? row.backend : row.plain_backend;
+      FormCost& cost = whole ? row.whole_cost : row.plain_cost;
+      if (whole && row.backend == row.plain_backend) {
+        continue;  // one configuration, one cost: copied below
+      }
+      OPDIFF_TRY(Backend* const backend, workers.get(spec));
+      keep_kernels(*backend, *side, inputs, cost);
+      if (options.counting) {
+        OPDIFF_TRY(Backend* const counting, options.counting->get(spec));
+        keep_memory(*counting, *side, inputs, cost);
+      }
+      PrepareOptions prepare;
+      prepare.training = side->training ? &*side->training : nullptr;
+      Way way{backend, 0, inputs, &cost};
+      if (!backend->prepare(side->graph, prepare, &way.handle).ok()) continue;
+      const Outcome warm = backend->run(way.handle, inputs, kLeastRepeats);
+      if (!warm.ok() || warm.wall_ms.empty()) {
+        backend->release(way.handle);
+        continue;
+      }
+      way.repeat =
+          std::clamp(static_cast<int>(kRoundMs / std::max(warm.wall_ms.back(), 1e-3)), kLeastRepeats, kMostRepeats);
+      ways.push_back(std::move(way));
+    }
+  }
+  for (int round = 0; round < options.rounds; ++round)
+    for (Way& way : ways) {
+      const Outcome outcome = way.backend->run(way.handle, way.inputs, way.repeat);
+      way.cost->wall_ms.insert(way.cost->wall_ms.end(), outcome.wall_ms.begin(), outcome.wall_ms.end());
+    }
+  for (const Way& way : ways) way.backend->release(way.handle);
+  for (FormRow& row : rows)
+    if (row.form == form.name && row.backend == row.plain_backend) row.whole_cost = row.plain_cost;
+  return {};
+}
+
+}  // namespace opdiff

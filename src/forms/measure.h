@@ -1,0 +1,25 @@
+// What a form's sides cost on each backend: time before and after, peak memory, and the kernels that are executed.
+#pragma once
+
+#include "forms/check.h"
+
+namespace opdiff {
+
+struct MeasureOptions {
+  DType dtype = DType::f32;
+  bool gradient = false;
+  Parameters fixed;
+  std::uint64_t seed = 0;
+  int rounds = 5;               // all ways take turns in each, so that a busy machine slows all of them
+  Workers* counting = nullptr;  // with OpenOptions::count_memory; nullptr: no memory
+};
+
+// Fills the costs of the rows of this form in this dtype and direction that have run, on the form's timed case. A way
+// that fails has none.
+Expected<void> measure_form(const Form& form, Workers& workers, const MeasureOptions& options,
+                            std::vector<FormRow>& rows);
+
+// Whether the optimiser made fewer kernels of it; nullopt: the backend does not say.
+std::optional<bool> fused(const FormRow& row);
+
+}  // namespace opdiff
