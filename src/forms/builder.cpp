@@ -56,7 +56,7 @@ Expected<void> check_parameters(const Form& form, const Parameters& parameters) 
       for (const ParameterSpec& p : form.parameters) names += fmt::format("{}{}", names.empty() ? "" : " ", p.name);
       return make_error("{}: no parameter '{}'; it has: {}", form.name, name, names);
     }
-    if (value < std::min<std::int64_t>(known->low, 0) || value > std::max<std::int64_t>(known->high, 4096))
+    if (value < std::min<std::int64_t>(known->low, 1) || value > std::max<std::int64_t>(known->high, 4096))
       return make_error("{}: {}={} is out of range ({})", form.name, name, value, known->documentation);
   }
   for (const Condition& condition : form.conditions)
@@ -110,15 +110,18 @@ std::vector<std::string> SideBuilder::nodes(std::string_view op, std::vector<std
   node.inputs = std::move(inputs);
   node.attributes = std::move(attributes);
   for (int k = 0; k < outputs; ++k) node.outputs.push_back(k == 0 ? node.id + "_y" : fmt::format("{}_y{}", node.id, k));
-  if (!domain.empty()) graph.opsets[std::string(domain)] = kFormOpset;
+  if (!domain.empty()) graph.opsets[std::string(domain)] = form_.opset();
   graph.nodes.push_back(node);
   return node.outputs;
 }
 
 std::string SideBuilder::constant(std::string_view name, Tensor value) {
   auto& initialisers = side().graph.initialisers;
+  const auto taken = [&](const std::string& candidate) {
+    return initialisers.count(candidate) || form_.weights_.count(candidate) || form_.case_.inputs.count(candidate);
+  };
   std::string unique(name);
-  for (int k = 2; initialisers.count(unique); ++k) unique = fmt::format("{}_{}", name, k);
+  for (int k = 2; taken(unique); ++k) unique = fmt::format("{}_{}", name, k);
   initialisers[unique] = std::move(value);
   return unique;
 }
@@ -129,10 +132,13 @@ std::string SideBuilder::folded(std::string_view name, Shape shape, const std::v
   return given;
 }
 
-std::string SideBuilder::number(double value) { return constant("c", Tensor::scalar_like(form_.dtype(), value)); }
+std::string SideBuilder::number(double value) {
+  const Tensor rounded = Tensor::scalar_like(form_.dtype(), value);
+  return rounded.at(0) == value ? constant("number", rounded) : folded("number", {}, {value});
+}
 
 std::string SideBuilder::integers(const std::vector<std::int64_t>& values) {
-  return constant("i", Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(values.size())}, values));
+  return constant("integers", Tensor::from_int64s(DType::i64, {static_cast<std::int64_t>(values.size())}, values));
 }
 
 std::string SideBuilder::reshape(const std::string& x, const Shape& shape) {
@@ -148,12 +154,21 @@ std::string SideBuilder::slice(const std::string& x, std::int64_t axis, std::int
   return node("Slice", {x, integers({start}), integers({end}), integers({axis}), integers({step})});
 }
 
-std::string SideBuilder::pad(const std::string& x, const std::vector<std::int64_t>& pads) {
-  return node("Pad", {x, integers(pads)});
+std::string SideBuilder::pad(const std::string& x, const std::vector<std::int64_t>& pads, const std::string& value) {
+  std::vector<std::string> inputs{x, integers(pads)};
+  if (!value.empty()) inputs.push_back(value);
+  return node("Pad", std::move(inputs));
 }
 
 std::string SideBuilder::concat(std::vector<std::string> parts, std::int64_t axis) {
   return parts.size() == 1 ? parts[0] : node("Concat", std::move(parts), {{"axis", axis}});
+}
+
+std::string SideBuilder::reduce(std::string_view op, const std::string& x, const std::vector<std::int64_t>& axes,
+                                bool keepdims) {
+  const Attribute keep = std::int64_t{keepdims};
+  if (op == "ReduceSum" || form_.opset() >= 18) return node(op, {x, integers(axes)}, {{"keepdims", keep}});
+  return node(op, {x}, {{"axes", axes}, {"keepdims", keep}});
 }
 
 std::string SideBuilder::sum(const std::vector<std::string>& parts) {
@@ -192,6 +207,7 @@ Tensor FormBuilder::draw(const Shape& shape, Values values) {
     numbers[i] = values == Values::positive ? rng_.uniform(0.5, 2)
                                             : draw_number(distribution_, static_cast<std::int64_t>(i),
                                                           static_cast<std::int64_t>(numbers.size()), rng_);
+  if (values == Values::nonzero) std::replace(numbers.begin(), numbers.end(), 0.0, 1.0);
   return Tensor::from_doubles(dtype(), shape, numbers);
 }
 
@@ -206,6 +222,8 @@ std::string FormBuilder::input(std::string_view name, const Shape& shape, Values
 }
 
 std::string FormBuilder::input(std::string_view name, Tensor value) { return share(name, std::move(value), false); }
+
+std::string FormBuilder::parameter(std::string_view name, Tensor value) { return share(name, std::move(value), true); }
 
 std::string FormBuilder::parameter(std::string_view name, const Shape& shape, Values values) {
   return share(name, draw(shape, values), true);
@@ -228,7 +246,7 @@ SideBuilder FormBuilder::side(std::string_view name) {
   Side side;
   side.name = name;
   side.graph.name = std::string(case_.form->name);
-  side.graph.opsets = {{"", kFormOpset}};
+  side.graph.opsets = {{"", opset()}};
   case_.sides.push_back(std::move(side));
   return SideBuilder(*this, case_.sides.size() - 1);
 }

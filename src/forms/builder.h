@@ -32,6 +32,7 @@ struct FormCase {
 
 enum class Values {
   any,       // one of several distributions, of ordinary size
+  nonzero,   // the same with ones instead of zeros: for what has a kink there
   positive,  // in [0.5, 2]
 };
 
@@ -51,16 +52,19 @@ class SideBuilder {
   // A constant of this side alone: exact values, or values that are rounded to the dtype (a folded weight).
   std::string constant(std::string_view name, Tensor value);
   std::string folded(std::string_view name, Shape shape, const std::vector<double>& values);
-  std::string number(double value);                               // a scalar of the dtype
+  std::string number(double value);                               // a scalar of the dtype, rounded where it must be
   std::string integers(const std::vector<std::int64_t>& values);  // 1-D int64
 
   std::string reshape(const std::string& x, const Shape& shape);
   std::string transpose(const std::string& x, const std::vector<std::int64_t>& perm);
   std::string slice(const std::string& x, std::int64_t axis, std::int64_t start, std::int64_t end,
                     std::int64_t step = 1);
-  // begin and end per axis, as ONNX has them.
-  std::string pad(const std::string& x, const std::vector<std::int64_t>& pads);
+  // Begins, then ends, as ONNX has them. `value`: a scalar; "" is 0.
+  std::string pad(const std::string& x, const std::vector<std::int64_t>& pads, const std::string& value = "");
   std::string concat(std::vector<std::string> parts, std::int64_t axis);
+  // ReduceMean, ReduceSum, ReduceMax: `axes` is an attribute or an input, as the opset has it.
+  std::string reduce(std::string_view op, const std::string& x, const std::vector<std::int64_t>& axes,
+                     bool keepdims = true);
   // The sum of the parts, from the first on.
   std::string sum(const std::vector<std::string>& parts);
 
@@ -83,6 +87,7 @@ class FormBuilder {
   std::int64_t operator[](std::string_view parameter) const;
   const Parameters& parameters() const { return case_.parameters; }
   DType dtype() const { return case_.dtype; }
+  int opset() const { return dtype() == DType::bf16 ? kFormOpsetOfBFloat16 : kFormOpset; }
   Rng& rng() { return rng_; }
 
   // Tensors that every side reads by name. An input is fed; a weight is an initialiser, but in gradient mode an input,
@@ -90,8 +95,10 @@ class FormBuilder {
   std::string input(std::string_view name, const Shape& shape, Values values = Values::any);
   std::string weight(std::string_view name, const Shape& shape, std::int64_t fan_in);
   std::string parameter(std::string_view name, const Shape& shape, Values values = Values::any);
-  // An input of another dtype.
+  // The same of given values: of another dtype, or of a draw of the form's own.
   std::string input(std::string_view name, Tensor value);
+  std::string parameter(std::string_view name, Tensor value);
+  Tensor draw(const Shape& shape, Values values = Values::any);
   // The values behind a name, for constants made of them.
   const Tensor& tensor(const std::string& name) const;
 
@@ -101,7 +108,6 @@ class FormBuilder {
 
  private:
   friend class SideBuilder;
-  Tensor draw(const Shape& shape, Values values);
   std::string share(std::string_view name, Tensor value, bool initialiser);
 
   FormCase case_;
