@@ -46,6 +46,7 @@ struct Prepared {
   std::vector<ValueInfo> outputs;
   std::unique_ptr<Model> model;
   std::int64_t held_bytes = 0;  // what the backend made in `prepare`: its outputs' buffers, often
+  bool tell_kernels = false;    // they are asked for and not known yet
 };
 
 struct Reply {
@@ -91,25 +92,37 @@ class Worker {
     Graph graph = parse_graph(frame.json.at("graph"), frame.arena);
     graph.isolated = frame.json.value("isolated", false);
     graph.profile = frame.json.value("profile", false);
+    graph.kernels = frame.json.value("kernels", false);
     if (frame.json.contains("model") && frame.json["model"].is_object()) {
       const auto& model = frame.json["model"];
       const auto bytes = model.at("bytes").get<std::uint64_t>();
       const std::byte* data = frame.arena.part(model.at("offset").get<std::uint64_t>(), bytes);
       graph.model.assign(data, data + bytes);
     }
-    Prepared prepared{graph.inputs, graph.outputs, nullptr};
+    Prepared prepared{graph.inputs, graph.outputs, nullptr, 0, graph.kernels};
     if (memory_) memory_.reset();
     prepared.model = backend_.prepare(std::move(graph));
     if (memory_) prepared.held_bytes = memory_.held();
+    Reply reply;
+    add_kernels(prepared, reply);
     prepared_[handle] = std::move(prepared);
-    return {};
+    return reply;
+  }
+
+  static void add_kernels(Prepared& prepared, Reply& reply) {
+    if (!prepared.tell_kernels) return;
+    const auto kernels = prepared.model->kernels();
+    if (!kernels) return;
+    prepared.tell_kernels = false;
+    json& list = reply.body["kernels"] = json::array();
+    for (const auto& kernel : *kernels) list.push_back({{"kernel", kernel.name}, {"nodes", kernel.nodes}});
   }
 
   Reply run(const Frame& frame) {
     const auto handle = frame.json.at("handle").get<std::int64_t>();
     const auto found = prepared_.find(handle);
     if (found == prepared_.end()) throw std::invalid_argument("handle " + std::to_string(handle) + " is not prepared");
-    const Prepared& prepared = found->second;
+    Prepared& prepared = found->second;
     const TensorMap inputs = read_inputs(prepared, frame);
     const auto repeat = frame.json.value("repeat", std::int64_t{1});
     if (repeat < 1) throw std::invalid_argument("repeat is " + std::to_string(repeat) + "; it is at least 1");
@@ -130,6 +143,7 @@ class Worker {
     reply.body["wall_ms"] = std::move(wall);
     if (memory_) reply.body["peak_bytes"] = std::move(peaks);
     reply.body["node_ms"] = result.node_ms;
+    add_kernels(prepared, reply);
     reply.body["failures"] = json::object();
     for (const auto& [id, failure] : result.failures)
       reply.body["failures"][id] = {{"outcome", failure.outcome}, {"reason", failure.reason}};

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -114,6 +115,7 @@ struct Graph {
   std::vector<std::byte> model;  // the same as ONNX bytes, for importing backends
   bool isolated = false;         // the nodes share no edge: keep them so, report each one's failure by itself
   bool profile = false;          // measure the time of every node
+  bool kernels = false;          // Model::kernels will be asked
 };
 
 struct Failure {
@@ -130,12 +132,21 @@ struct RunResult {
   std::map<std::string, Failure> failures;  // by node id, isolated graphs only
 };
 
+// One call of the framework's own that is executed for a graph.
+struct Kernel {
+  std::string name;
+  std::vector<std::string> nodes;  // ids of those that it stands for; empty where that is not known, or none
+};
+
 // A graph made ready to run.
 class Model {
  public:
   virtual ~Model() = default;
   // `inputs` holds every graph input, with the declared dtype, and the declared shape where one is declared.
   virtual RunResult run(const TensorMap& inputs) = 0;
+  // What is executed. Asked, where Graph::kernels is set, after `prepare` and, as long as the answer is nothing (not
+  // known), after each run.
+  virtual std::optional<std::vector<Kernel>> kernels() { return std::nullopt; }
 };
 
 struct Hello {

@@ -92,10 +92,11 @@ class Training:
 
 
 class Graph:
-    """name, opset, opsets, inputs and outputs ({"name", "dtype", "shape"}), initialisers (name -> Tensor), nodes, and
-    `training` (a Training, or None)."""
+    """name, opset, opsets, inputs and outputs ({"name", "dtype", "shape"}), initialisers (name -> Tensor), nodes,
+    `training` (a Training, or None) and `kernels` (whether Backend.kernels will be asked)."""
 
     training = None
+    kernels = False
 
     def __init__(self, data, tensor):
         self.name = data.get("name", "")
@@ -128,6 +129,11 @@ class Backend:
     def node_times(self, state):
         """Milliseconds by node id over the runs since the last call; {} when not known."""
         return {}
+
+    def kernels(self, state):
+        """What is executed for a graph whose `kernels` is true: a list of (name of a native call, [ids of the nodes that it
+        stands for]). Asked after prepare() and, as long as the answer is None (not known), after each run()."""
+        return None
 
     def release(self, state):
         pass
@@ -291,6 +297,7 @@ class _Loop:
     def __init__(self, backend):
         self.backend = backend
         self.states = {}
+        self.untold = set()  # handles of graphs whose kernels are asked for and not known yet
 
     def answer(self, request, arena):
         """Returns (reply fields, tensors)."""
@@ -304,19 +311,30 @@ class _Loop:
             graph = Graph(request["graph"], arena.tensor)
             model = arena.bytes(request["model"]) if request.get("model") else None
             graph.training = Training(request["training"]) if request.get("training") else None
+            graph.kernels = request.get("kernels", False)
             state = self.backend.prepare(graph, model, request.get("isolated", False), request.get("profile", False))
             self.states[request["handle"]] = (state, request.get("profile", False))
-            return {}, ()
+            if graph.kernels:
+                self.untold.add(request["handle"])
+            return self._kernels(request["handle"], state), ()
         if verb in ("run", "gradient", "step"):
             return self._run(request, arena)
         if verb == "release":
             state = self.states.pop(request["handle"], None)
+            self.untold.discard(request["handle"])
             if state is not None:
                 self.backend.release(state[0])
             return {}, ()
         if verb == "bye":
             return {}, ()
         raise Unsupported(f"verb '{verb}'")
+
+    def _kernels(self, handle, state):
+        kernels = self.backend.kernels(state) if handle in self.untold else None
+        if kernels is None:
+            return {}
+        self.untold.discard(handle)
+        return {"kernels": [{"kernel": name, "nodes": list(nodes)} for name, nodes in kernels]}
 
     def _run(self, request, arena):
         if request["handle"] not in self.states:
@@ -339,6 +357,7 @@ class _Loop:
         if _memory.there:
             reply["peak_bytes"] = peaks
         reply["node_ms"] = self.backend.node_times(state) if profile else {}
+        reply.update(self._kernels(request["handle"], state))
         if isinstance(result, Result):
             reply["failures"] = {node: {"outcome": outcome, "reason": reason}
                                  for node, (outcome, reason) in result.failures.items()}

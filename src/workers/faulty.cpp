@@ -48,6 +48,7 @@ class FaultyBackend : public Backend {
     PrepareOptions as_written = options;
     if (fault_.kind->edit != nullptr && !found.empty()) as_written.training = nullptr;
     Outcome outcome = base_->prepare(edited, as_written, handle);
+    hide_added_nodes(outcome);
     if (outcome.ok()) {
       auto& prepared = prepared_[*handle];
       prepared.present = !found.empty();
@@ -116,7 +117,7 @@ class FaultyBackend : public Backend {
     prepared.previous = right;
   }
 
-  // Times and failures of nodes that the edit added are the faulty node's.
+  // Times, failures and kernels of nodes that the edit added are the faulty node's.
   static void hide_added_nodes(Outcome& outcome) {
     const auto owner = [](const std::string& id) { return id.substr(0, id.rfind(kFaultMark)); };
     for (auto it = outcome.node_ms.begin(); it != outcome.node_ms.end();) {
@@ -130,6 +131,12 @@ class FaultyBackend : public Backend {
     auto failures = std::move(outcome.node_failures);
     outcome.node_failures.clear();
     for (auto& [id, failure] : failures) outcome.node_failures.emplace(owner(id), std::move(failure));
+    if (!outcome.kernels) return;
+    for (Kernel& kernel : *outcome.kernels) {
+      for (std::string& id : kernel.nodes) id = owner(id);
+      std::set<std::string> seen;
+      std::erase_if(kernel.nodes, [&](const std::string& id) { return !seen.insert(id).second; });
+    }
   }
 
   Fault fault_;

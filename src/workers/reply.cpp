@@ -38,8 +38,14 @@ Expected<std::vector<std::string>> strings_of(const json& object, const char* ke
   if (!found->is_array()) return make_error("'{}' is no list", key);
   for (const auto& item : *found) {
     if (!item.is_string()) return make_error("'{}' holds something that is no string", key);
-    result.push_back(one_line(item.get<std::string>()));
+    result.push_back(item.get<std::string>());
   }
+  return result;
+}
+
+Expected<std::vector<std::string>> lines_of(const json& object, const char* key) {
+  OPDIFF_TRY(auto result, strings_of(object, key));
+  for (auto& text : result) text = one_line(std::move(text));
   return result;
 }
 
@@ -134,8 +140,8 @@ Expected<BackendInfo> read_hello(const json& reply) {
   OPDIFF_TRY(info.build, string_of(reply, "build", false).map(one_line));
   OPDIFF_TRY(info.device, string_of(reply, "device", false).map(one_line));
   OPDIFF_TRY(info.isa, string_of(reply, "isa", false).map(one_line));
-  OPDIFF_TRY(info.operators, strings_of(reply, "operators"));
-  OPDIFF_TRY(info.passes, strings_of(reply, "passes"));
+  OPDIFF_TRY(info.operators, lines_of(reply, "operators"));
+  OPDIFF_TRY(info.passes, lines_of(reply, "passes"));
   OPDIFF_TRY(info.gradient, bool_of(reply, "gradient"));
   OPDIFF_TRY(info.importing, bool_of(reply, "importing"));
   OPDIFF_TRY(const auto dtypes, strings_of(reply, "dtypes"));
@@ -143,6 +149,25 @@ Expected<BackendInfo> read_hello(const json& reply) {
     if (const auto dtype = parse_dtype(name)) info.dtypes.push_back(*dtype);  // it may know more types than we
   }
   return info;
+}
+
+Expected<std::optional<std::vector<Kernel>>> read_kernels(const json& reply, const std::set<std::string>& nodes) {
+  const auto kernels = reply.find("kernels");
+  if (kernels == reply.end()) return std::nullopt;
+  if (!kernels->is_array()) return make_error("'kernels' is no list");
+  std::vector<Kernel> result;
+  for (const auto& item : *kernels) {
+    if (!item.is_object()) return make_error("a kernel is no object");
+    Kernel kernel;
+    OPDIFF_TRY(kernel.name, string_of(item, "kernel", true).map(one_line));
+    OPDIFF_TRY(kernel.nodes, strings_of(item, "nodes"));
+    for (const auto& node : kernel.nodes) {
+      if (!nodes.contains(node))
+        return make_error("kernel '{}' stands for '{}', which is no node of the graph", kernel.name, one_line(node));
+    }
+    result.push_back(std::move(kernel));
+  }
+  return result;
 }
 
 Expected<Outcome> read_run(const json& reply, const FileDescriptor& arena, std::int64_t most_bytes) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <utility>
 
 #include "base/utf8.h"
@@ -116,6 +115,7 @@ Outcome WorkerBackend::prepare(const Graph& graph, const PrepareOptions& options
   nlohmann::json request = {{"verb", "prepare"}, {"handle", next_handle_}};
   request["isolated"] = options.isolated;
   request["profile"] = options.profile;
+  request["kernels"] = options.kernels;
   request["graph"] = graph_to_json(graph, arena);
   if (info_.importing) {
     std::string model = write_onnx(graph, OutputTypes::known);
@@ -131,9 +131,15 @@ Outcome WorkerBackend::prepare(const Graph& graph, const PrepareOptions& options
   prepared.isolated = options.isolated;
   if (options.training) prepared.verb = options.training->updates ? "step" : "gradient";
   for (const auto& output : graph.outputs) prepared.outputs.push_back(output.name);
+  if (options.kernels) {
+    prepared.nodes.emplace();
+    for (const auto& node : graph.nodes) prepared.nodes->insert(node.id);
+  }
+  outcome = told_kernels(reply, prepared);
+  if (!outcome.ok()) return outcome;
   *handle = next_handle_++;
   handles_[*handle] = std::move(prepared);
-  return {};
+  return outcome;
 }
 
 Outcome WorkerBackend::run(int handle, const TensorMap& inputs, int repeat) {
@@ -152,7 +158,21 @@ Outcome WorkerBackend::run(int handle, const TensorMap& inputs, int repeat) {
   FileDescriptor reply_arena;
   Outcome outcome = call(std::move(request), &arena, limits_.run_seconds * repeat, &reply, &reply_arena);
   if (!outcome.ok()) return outcome;
-  return read_run_reply(reply, reply_arena, found->second);
+  outcome = told_kernels(reply, found->second);
+  if (!outcome.ok()) return outcome;
+  Outcome run = read_run_reply(reply, reply_arena, found->second);
+  run.kernels = std::move(outcome.kernels);
+  return run;
+}
+
+Outcome WorkerBackend::told_kernels(const nlohmann::json& reply, Prepared& prepared) {
+  Outcome outcome;
+  if (!prepared.nodes) return outcome;
+  auto kernels = read_kernels(reply, *prepared.nodes);
+  if (!kernels) return broke_protocol(kernels.error().message);
+  if (*kernels) prepared.kernels = *std::move(kernels);
+  outcome.kernels = prepared.kernels;
+  return outcome;
 }
 
 Outcome WorkerBackend::read_run_reply(const nlohmann::json& reply, const FileDescriptor& arena,

@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
 
 #include "workers/backend.h"
 #include "workers/process.h"
@@ -50,7 +52,9 @@ class WorkerBackend : public Backend {
     std::vector<std::string> outputs;
     bool isolated = false;
     const char* verb = "run";
-    std::string death;  // why the worker that held it is gone; empty while it lives
+    std::optional<std::set<std::string>> nodes;  // their ids, where kernels are asked for
+    std::optional<std::vector<Kernel>> kernels;  // once the worker has said
+    std::string death;                           // why the worker that held it is gone; empty while it lives
   };
 
   WorkerBackend(Launch launch, const WorkerLimits& limits);
@@ -62,6 +66,8 @@ class WorkerBackend : public Backend {
   Outcome died(Outcome outcome);
   Outcome broke_protocol(std::string_view what);
   Outcome read_run_reply(const nlohmann::json& reply, const FileDescriptor& arena, const Prepared& prepared);
+  // ok() with the kernels that this reply or one before it has told, where they were asked for.
+  Outcome told_kernels(const nlohmann::json& reply, Prepared& prepared);
 
   Launch launch_;
   WorkerLimits limits_;

@@ -83,6 +83,16 @@ TEST_F(Workers, FaultsNeedAnOpsetThatHasThem) {
   EXPECT_TRUE(backend->prepare(graph, {}, &handle).ok());
 }
 
+TEST_F(Workers, KernelsOfAddedNodesAreTheFaultyNodes) {
+  const auto backend = plant("op=Relu,fault=scale,size=1");
+  const Outcome outcome = run_once(*backend, small_graph(), small_inputs(), {.kernels = true});
+  ASSERT_TRUE(outcome.ok() && outcome.kernels) << outcome.reason;
+  std::vector<std::string> texts;
+  for (const auto& kernel : *outcome.kernels)
+    texts.push_back(fmt::format("{}({})", kernel.name, fmt::join(kernel.nodes, ", ")));
+  EXPECT_EQ(texts, (std::vector<std::string>{"numpy.Mul(mul)", "numpy.Relu(relu)", "numpy.Mul(relu)", "copy()"}));
+}
+
 TEST_F(Workers, NotANumberAndRounding) {
   auto backend = plant("op=Relu,fault=nan,index=3");
   const auto values = output_of(*backend);

@@ -28,6 +28,11 @@ struct Scale : sdk::Model {
     if (fault != "forget" && fault != "fail") result.outputs[node.outputs.at(0)] = y;
     return result;
   }
+
+  std::optional<std::vector<sdk::Kernel>> kernels() override {
+    if (fault == "silent") return std::nullopt;
+    return std::vector<sdk::Kernel>{{"scale", {graph.nodes.at(0).id}}};
+  }
 };
 
 struct Backend : sdk::Backend {

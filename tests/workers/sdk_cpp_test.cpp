@@ -96,5 +96,16 @@ TEST(SdkCpp, FailuresOfNodesAreCarried) {
   EXPECT_EQ(outcome.node_failures.at("scale").second, "not today");
 }
 
+TEST(SdkCpp, KernelsAreToldWhenAsked) {
+  const auto backend = start();
+  EXPECT_FALSE(run_once(*backend, mul(), inputs()).kernels);
+  const Outcome outcome = run_once(*backend, mul(), inputs(), {.kernels = true});
+  ASSERT_TRUE(outcome.kernels) << outcome.reason;
+  ASSERT_EQ(outcome.kernels->size(), 1u);
+  EXPECT_EQ(outcome.kernels->at(0).name, "scale");
+  EXPECT_EQ(outcome.kernels->at(0).nodes, std::vector<std::string>{"scale"});
+  EXPECT_FALSE(run_once(*start({{"fault", "silent"}}), mul(), inputs(), {.kernels = true}).kernels);
+}
+
 }  // namespace
 }  // namespace opdiff

@@ -15,7 +15,8 @@ from opdiff_worker import Backend, NUMPY, Result, Tensor, Unsupported, serve
 
 MODES = ["good", "hang", "crash", "exit", "close", "print", "garbage", "oversize", "short", "deep", "wrong-id", "wrong-dtype-name",
          "wrong-name", "missing", "outside", "sparse", "huge-shape", "negative-shape", "two-descriptors", "memory", "error",
-         "memory-error", "child", "babble", "hello-error", "hello-crash", "slow", "temporary", "unknown-outcome", "binary"]
+         "memory-error", "child", "babble", "hello-error", "hello-crash", "slow", "temporary", "unknown-outcome", "binary",
+         "late-kernels", "no-kernels", "odd-kernels"]
 
 
 def widen(tensor):
@@ -80,6 +81,7 @@ class Raw(Exception):
 class TestBackend(Backend):
     def __init__(self):
         self.mode = "good"
+        self.has_run = False
 
     def hello(self, options):
         self.mode = options.get("mode", "good")
@@ -122,6 +124,17 @@ class TestBackend(Backend):
 
     def node_times(self, state):
         return {node.id: 0.25 for node in state[0].nodes}
+
+    def kernels(self, state):
+        if self.mode == "no-kernels" or (self.mode == "late-kernels" and not self.has_run):
+            return None
+        return [("numpy." + node.op, [node.id]) for node in state[0].nodes] + [("copy", [])]
+
+    def before_late_kernels(self):
+        self.has_run = True
+
+    def before_odd_kernels(self):
+        raise Raw(reply('"outcome":"ok","outputs":[],"kernels":[{"kernel":"fused","nodes":["nobody"]}]'))
 
     def before_hang(self):
         print("hanging")

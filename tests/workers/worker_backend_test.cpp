@@ -6,8 +6,10 @@
 #include <sys/wait.h>
 
 #include <atomic>
+#include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "workers/reply.h"
 #include "workers/test_worker.h"
 
 namespace opdiff::test {
@@ -64,6 +66,63 @@ TEST_F(Workers, IsolatedNodesFailAlone) {
   EXPECT_EQ(outcome.outputs.at("y").to_doubles(), kSmallOutput);
   EXPECT_FALSE(outcome.outputs.contains("z"));
   EXPECT_EQ(outcome.node_failures.at("strange").first, OutcomeKind::unsupported);
+}
+
+std::vector<std::string> as_text(const std::optional<std::vector<Kernel>>& kernels) {
+  std::vector<std::string> result;
+  if (!kernels) return {"not told"};
+  for (const auto& kernel : *kernels)
+    result.push_back(fmt::format("{}({})", kernel.name, fmt::join(kernel.nodes, ", ")));
+  return result;
+}
+
+TEST_F(Workers, SayWhichKernelsTheyExecuteWhenAsked) {
+  using Texts = std::vector<std::string>;
+  const Texts untold = {"not told"}, told = {"numpy.Mul(mul)", "numpy.Relu(relu)", "copy()"};
+  struct Known {
+    const char* mode;
+    Texts prepared, run;
+  };
+  for (const auto& [mode, prepared, run] :
+       {Known{"good", told, told}, Known{"late-kernels", untold, told}, Known{"no-kernels", untold, untold}}) {
+    const auto backend = start(mode);
+    int handle = 0;
+    Outcome outcome = backend->prepare(small_graph(), {.kernels = true}, &handle);
+    ASSERT_TRUE(outcome.ok()) << outcome.reason;
+    EXPECT_EQ(as_text(outcome.kernels), prepared) << mode;
+    for (int again = 0; again < 2; ++again) {
+      outcome = backend->run(handle, small_inputs());
+      ASSERT_TRUE(outcome.ok()) << outcome.reason;
+      EXPECT_EQ(as_text(outcome.kernels), run) << mode;
+      EXPECT_EQ(outcome.outputs.at("y").to_doubles(), kSmallOutput);
+    }
+    EXPECT_EQ(as_text(run_once(*backend, small_graph(), small_inputs()).kernels), untold) << mode;
+  }
+}
+
+TEST_F(Workers, KernelsOfNodesThatAreNotThereBreakTheProtocol) {
+  const auto backend = start("odd-kernels");
+  const Outcome outcome = run_once(*backend, small_graph(), small_inputs(), {.kernels = true});
+  EXPECT_EQ(outcome.kind, OutcomeKind::crash);
+  // The reply has no outputs either, but what breaks the protocol comes first.
+  EXPECT_THAT(outcome.reason,
+              HasSubstr("it broke the protocol: kernel 'fused' stands for 'nobody', which is no node of the graph"));
+}
+
+TEST(Replies, KernelsAreCheckedFieldByField) {
+  const auto read = [](const char* kernels) {
+    return read_kernels(nlohmann::json{{"kernels", nlohmann::json::parse(kernels)}}, {"conv", "relu"});
+  };
+  for (const char* hostile :
+       {"5", "null", "{}", "\"Conv\"", "[5]", "[[]]", "[{}]", R"([{"kernel": 5, "nodes": []}])",
+        R"([{"nodes": ["conv"]}])", R"([{"kernel": "Conv", "nodes": "conv"}])", R"([{"kernel": "Conv", "nodes": [5]}])",
+        R"([{"kernel": "Conv", "nodes": [["conv"]]}])", R"([{"kernel": "Conv", "nodes": ["conv", "add"]}])"}) {
+    EXPECT_FALSE(read(hostile)) << hostile;
+  }
+  EXPECT_EQ(as_text(*read("[]")), std::vector<std::string>{});
+  EXPECT_EQ(as_text(*read(R"([{"kernel": "Conv\nRelu", "nodes": ["conv", "relu"]}, {"kernel": "Reorder"}])")),
+            (std::vector<std::string>{"Conv Relu(conv, relu)", "Reorder()"}));
+  EXPECT_EQ(*read_kernels(nlohmann::json::object(), {}), std::nullopt);
 }
 
 struct Misdeed {
