@@ -11,6 +11,8 @@ import onnxruntime
 
 from opdiff_worker import (ALL_DTYPES, NUMPY, Backend, Tensor, Unsupported, check_options, instruction_set,
                            memory_is_counted, serve)
+from kernels import Mapping
+from onnx_bytes import ir_version, nodes_of
 from passes import PASSES
 
 LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
@@ -27,47 +29,16 @@ NOT_THERE = re.compile(r"NOT_IMPLEMENTED|NotImplemented|is not a registered func
 TOO_NEW = re.compile(r"max supported IR version: (\d+)")
 
 
-def _varint(data, position):
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
-
-
-def ir_version(model, replacement=None):
-    """ModelProto.ir_version of serialised `model`, or with `replacement` (below 128) the model with that version."""
-    position = 0
-    while position < len(model):
-        start = position
-        tag, position = _varint(model, position)
-        field, kind = tag >> 3, tag & 7
-        if kind == 0:
-            value, position = _varint(model, position)
-            if field == 1:
-                if replacement is None:
-                    return value
-                return model[:start] + bytes([0x08, replacement]) + model[position:]
-        elif kind == 2:
-            length, position = _varint(model, position)
-            position += length
-        elif kind in (1, 5):
-            position += 8 if kind == 1 else 4
-        else:
-            raise ValueError("not an ONNX model")
-    return 0 if replacement is None else bytes([0x08, replacement]) + model
-
-
 class State:
-    def __init__(self, model, profile, nodes):
+    def __init__(self, model, profile, graph):
         self.model = model
         self.profile = profile
-        self.nodes = {node.id: node.id for node in nodes}
+        # Of a graph whose kernels are asked for: what Mapping needs of it, and the answer.
+        self.described = graph.nodes, list(graph.initialisers), [item["name"] for item in graph.outputs]
+        self.kernels_asked, self.kernels = graph.kernels, None
+        self.nodes = {node.id: node.id for node in graph.nodes}
         # The optimiser names a node that it makes after an output of the old one ("y_nchwc") or after itself.
-        for node in nodes:
+        for node in graph.nodes:
             for output in node.outputs:
                 self.nodes.setdefault(output + "_nchwc", node.id)
         self.session = None
@@ -96,7 +67,18 @@ class OnnxRuntime(Backend):
         return {"name": "onnxruntime", "version": onnxruntime.__version__, "build": build, "isa": instruction_set(),
                 "operators": ["*"], "dtypes": ALL_DTYPES, "importing": True, "passes": PASSES}
 
-    def _session(self, model, profile_prefix=None):
+    def _session(self, state, profile_prefix=None):
+        """With kernels asked for, the session writes its optimised graph down before it runs it."""
+        if not state.kernels_asked or state.kernels is not None:
+            return self._make_session(state.model, profile_prefix)
+        with tempfile.TemporaryDirectory(prefix="opdiff-optimised-") as folder:
+            path = os.path.join(folder, "model.onnx")
+            session = self._make_session(state.model, profile_prefix, path)
+            with open(path, "rb") as file:
+                state.kernels = Mapping(*state.described, nodes_of(file.read())).result()
+        return session
+
+    def _make_session(self, model, profile_prefix=None, optimised_path=None):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self.threads
         options.inter_op_num_threads = 1
@@ -108,6 +90,10 @@ class OnnxRuntime(Backend):
             options.enable_mem_pattern = False
         if self.level:
             options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, LEVELS[self.level])
+        if optimised_path:
+            options.optimized_model_filepath = optimised_path
+            # Weights apart, so that a model of any size can be written.
+            options.add_session_config_entry("session.optimized_model_external_initializers_file_name", "weights")
         if profile_prefix:
             options.enable_profiling = True
             options.profile_file_prefix = profile_prefix
@@ -120,14 +106,14 @@ class OnnxRuntime(Backend):
             try:
                 if ir_version(state.model) > self.newest_ir:
                     state.model = ir_version(state.model, self.newest_ir)
-                state.session = self._session(state.model, profile_prefix)
+                state.session = self._session(state, profile_prefix)
             except Exception as error:
                 limit = TOO_NEW.search(str(error))
                 if not limit:
                     raise
                 self.newest_ir = int(limit.group(1))
                 state.model = ir_version(state.model, self.newest_ir)
-                state.session = self._session(state.model, profile_prefix)
+                state.session = self._session(state, profile_prefix)
         except Exception as error:
             if NOT_THERE.search(str(error)) or type(error).__name__ == "NotImplemented":
                 raise Unsupported(" ".join(str(error).split()))
@@ -143,7 +129,7 @@ class OnnxRuntime(Backend):
             raise Unsupported("onnxruntime reads ONNX bytes only")
         if 0 < ir_version(model) < 4:  # before IR 4 every initialiser had to be an input too
             model = ir_version(model, 4)
-        state = State(model, profile, graph.nodes)
+        state = State(model, profile, graph)
         if not profile:
             self._open(state)
         return state
@@ -186,6 +172,9 @@ class OnnxRuntime(Backend):
             ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
             results[name] = Tensor(bits, kind)
         return results
+
+    def kernels(self, state):
+        return state.kernels  # None before the first run of a profiled graph, whose session that run makes
 
     def node_times(self, state):
         if state.session is None:
