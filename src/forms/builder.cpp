@@ -23,14 +23,17 @@ double draw_number(int distribution, std::int64_t index, std::int64_t count, Rng
   }
 }
 
-void declare_outputs(Graph& graph, const std::map<std::string, TensorType>& types) {
+Expected<void> declare_outputs(Graph& graph, const std::map<std::string, TensorType>& types) {
   for (ValueInfo& output : graph.outputs) {
-    const TensorType& type = types.at(output.name);
+    const auto found = types.find(output.name);
+    if (found == types.end()) return make_error("the type of '{}' is not known", output.name);
+    const TensorType& type = found->second;
     output.dtype = type.dtype;
     if (!type.shape) continue;
     output.shape.emplace();
     for (const std::int64_t extent : *type.shape) output.shape->push_back({extent, ""});
   }
+  return {};
 }
 
 }  // namespace
@@ -279,7 +282,7 @@ Expected<FormCase> FormBuilder::take() {
     if (const auto valid = validate(graph); !valid) return with_context(side.name, valid.error());
     const auto inferred = infer_types(graph, types);
     if (!inferred) return with_context(fmt::format("{}: {}", case_.form->name, side.name), inferred.error());
-    declare_outputs(graph, *inferred);
+    OPDIFF_RETURN_IF_ERROR(declare_outputs(graph, *inferred));
   }
   return std::move(case_);
 }
