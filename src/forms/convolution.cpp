@@ -69,7 +69,7 @@ std::vector<ParameterSpec> convolution_parameters(const ConvolutionSize& timed) 
 
 std::vector<ParameterSpec> pool_parameters() {
   return {{"n", "batch", 1, 3, 1},
-          {"c", "channels", 1, 5, 32},
+          {"c", "channels", 1, 5, 64},
           {"h", "height", 3, 9, 56},
           {"w", "width", 3, 9, 56},
           {"kernel", "window extent", 1, 3, 3},

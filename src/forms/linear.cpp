@@ -19,8 +19,8 @@ std::string DrawnLinear::product(SideBuilder& side) const {
 }
 
 std::vector<ParameterSpec> linear_parameters() {
-  return {{"m", "rows of x", 1, 8, 64},
-          {"n", "columns of the result", 1, 12, 512},
+  return {{"m", "rows of x", 1, 8, 256},
+          {"n", "columns of the result", 1, 12, 1024},
           {"k", "terms of each sum", 1, 24, 512},
           {"transposed", "1: the weights are [n, k]", 0, 1, 1}};
 }

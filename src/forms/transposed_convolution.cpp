@@ -31,7 +31,7 @@ std::string DrawnTransposedConvolution::node(SideBuilder& side) const {
 }
 
 std::vector<ParameterSpec> transposed_convolution_parameters() {
-  std::vector<ParameterSpec> result = convolution_parameters({.c = 16, .o = 16, .extent = 28});
+  std::vector<ParameterSpec> result = convolution_parameters({.c = 64, .o = 32, .extent = 28});
   result.push_back({"group", "groups; c and o are channels of one group", 1, 2, 1});
   result.push_back({"output_padding", "added at the end", 0, 1, 0});
   return result;

@@ -9,6 +9,7 @@ TEST_P(EveryForm, GradientsAgreeInExactArithmetic) { expect_law(*GetParam(), DTy
 TEST_P(EveryForm, HonestRoundingIsNoAlarmInF32) { expect_law(*GetParam(), DType::f32, false, 50); }
 TEST_P(EveryForm, HonestRoundingIsNoAlarmInBFloat16) { expect_law(*GetParam(), DType::bf16, false, 50); }
 TEST_P(EveryForm, HonestRoundingOfGradientsIsNoAlarm) { expect_law(*GetParam(), DType::f32, true, 50); }
+TEST_P(EveryForm, HonestRoundingOfGradientsIsNoAlarmInBFloat16) { expect_law(*GetParam(), DType::bf16, true, 50); }
 
 INSTANTIATE_TEST_SUITE_P(Forms, EveryForm, testing::ValuesIn(forms_to_test()), test_name);
 

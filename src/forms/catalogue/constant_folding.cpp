@@ -42,7 +42,7 @@ const Form& constant_folding() {
           "Whatever depends on constants alone can be worked out once. The chain is rounded after each operator, the "
           "one "
           "constant once.",
-      .parameters = {{"m", "rows of x", 1, 8, 16},
+      .parameters = {{"m", "rows of x", 1, 8, 64},
                      {"n", "columns", 1, 12, 512},
                      {"k", "terms of each sum", 1, 16, 512},
                      {"length", "1 Transpose, 2 and Mul, 3 and Add", 1, 3, 3},

@@ -16,7 +16,7 @@ void build(FormBuilder& form) {
 }
 
 std::vector<ParameterSpec> parameters() {
-  std::vector<ParameterSpec> result = convolution_parameters({.c = 16, .o = 16, .extent = 56});
+  std::vector<ParameterSpec> result = convolution_parameters({.c = 64, .o = 64, .extent = 56});
   result.push_back({"residual_first", "whether the residual is the first operand of Add", 0, 1, 0});
   return result;
 }

@@ -31,7 +31,7 @@ const Form& conv_as_loops() {
           "y[n,o,i,j] += w[o,c,a,b] x[n,c,i s + a d - p, j s + b d - p], the definition as it is written down. The "
           "loops over c, a and b are unrolled into nodes, one product and one sum each; those over n, o, i and j are "
           "the elements of their tensors. The order of summation is index order, and each sum is rounded.",
-      .parameters = convolution_parameters({.c = 4, .o = 8, .extent = 28}),
+      .parameters = convolution_parameters({.c = 4, .o = 8, .extent = 56}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}, {"dilation", 1}}},
                   {"stride 2", {{"stride", 2}}},

@@ -49,11 +49,15 @@ void winograd(SideBuilder& side, const DrawnConvolution& c, const std::string& u
   const std::int64_t rows = (c.out_h() + 1) / 2, columns = (c.out_w() + 1) / 2;  // of tiles
   const std::string x =
       side.pad(c.x, {0, 0, c.pad, c.pad, 0, 0, 2 * rows + 2 - c.h - c.pad, 2 * columns + 2 - c.w - c.pad});
-  std::array<Planes, 4> d;  // element (i, j) of every tile
+  // Element (i, j) of every tile: rows 2 r + i and columns 2 s + j, without steps, which some backends do not have.
+  const std::string pairs = side.reshape(x, {c.n, c.c, rows + 1, 2, columns + 1, 2});
+  std::array<Planes, 4> d;
   for (std::int64_t i = 0; i < 4; ++i) {
-    const std::string lines = side.slice(x, 2, i, i + 2 * rows - 1, 2);
-    for (std::int64_t j = 0; j < 4; ++j)
-      d[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)] = side.slice(lines, 3, j, j + 2 * columns - 1, 2);
+    const std::string lines = side.slice(side.slice(pairs, 3, i % 2, i % 2 + 1), 2, i / 2, i / 2 + rows);
+    for (std::int64_t j = 0; j < 4; ++j) {
+      const std::string plane = side.slice(side.slice(lines, 5, j % 2, j % 2 + 1), 4, j / 2, j / 2 + columns);
+      d[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)] = side.reshape(plane, {c.n, c.c, rows, columns});
+    }
   }
   for (std::size_t j = 0; j < 4; ++j) {
     const Planes column = input_transform(side, {d[0][j], d[1][j], d[2][j], d[3][j]});
@@ -111,7 +115,7 @@ const Form& conv_as_winograd() {
           "pair instead of 36 (Lavin and Gray, 2016). B^T = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1], A^T = [1 1 1 0; "
           "0 1 -1 -1], G = [1 0 0; .5 .5 .5; .5 -.5 .5; 0 0 1]. The transforms are sums of slices; tiles overlap by "
           "two. cuDNN, oneDNN and others choose it by themselves; its error is larger than that of the direct sum.",
-      .parameters = convolution_parameters({.c = 16, .o = 32, .extent = 28}),
+      .parameters = convolution_parameters({.c = 64, .o = 64, .extent = 28}),
       .conditions = {{"a kernel of 3x3", [](const Parameters& p) { return p.at("kernel") == 3; }},
                      {"strides of 1", [](const Parameters& p) { return p.at("stride") == 1; }},
                      {"dilations of 1", [](const Parameters& p) { return p.at("dilation") == 1; }},

@@ -25,7 +25,7 @@ const Form& conv_bn() {
           "With running statistics the normalisation is y = a z + b of each channel, a = scale / sqrt(var + epsilon) "
           "and b = bias - a mean: a goes into the kernel of its channel, b is the convolution's bias. The folded "
           "weights are rounded once more, and the oracle allows each that rounding.",
-      .parameters = convolution_parameters({.c = 16, .o = 32, .extent = 56}),
+      .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 56}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}}}, {"stride 2", {{"stride", 2}}}, {"1x1", {{"kernel", 1}}}},
       .build = &build,

@@ -26,7 +26,7 @@ const Form& dilated_conv_as_conv() {
       .mathematics =
           "A dilation d reads every d-th element: the kernel of extent d (kernel - 1) + 1 that has zeros in between "
           "multiplies those it passes over by zero.",
-      .parameters = convolution_parameters({.c = 16, .o = 32, .extent = 28}),
+      .parameters = convolution_parameters({.c = 64, .o = 64, .extent = 28}),
       .conditions = {kWindowFits},
       .regions = {{"dilation 2", {{"dilation", 2}, {"kernel", 3}}},
                   {"dilation 3", {{"dilation", 3}, {"kernel", 2}}},

@@ -37,8 +37,8 @@ const Form& matmul_add() {
           "their "
           "rows. onnxruntime's MatMulAddFusion is this.",
       .parameters = {{"batch", "matrices of x; 0: x is one matrix", 0, 3, 0},
-                     {"m", "rows of a matrix", 1, 8, 64},
-                     {"n", "columns of the result", 1, 12, 512},
+                     {"m", "rows of a matrix", 1, 8, 256},
+                     {"n", "columns of the result", 1, 12, 1024},
                      {"k", "terms of each sum", 1, 24, 512}},
       .conditions = {},
       .regions = {{"matrices", {{"batch", 0}}},

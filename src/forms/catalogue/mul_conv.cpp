@@ -25,7 +25,7 @@ void build(FormBuilder& form) {
 }
 
 std::vector<ParameterSpec> parameters() {
-  std::vector<ParameterSpec> result = convolution_parameters({.c = 16, .o = 32, .extent = 56});
+  std::vector<ParameterSpec> result = convolution_parameters({.c = 32, .o = 64, .extent = 56});
   result.push_back({"before", "1: the factors are those of input channels", 0, 1, 0});
   return result;
 }

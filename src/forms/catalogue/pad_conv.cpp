@@ -21,7 +21,7 @@ const Form& pad_conv() {
       .title = "Pad + Conv = Conv with pads",
       .mathematics =
           "Zeros around x, or windows that pass over the border: the sums have the same terms that are not 0.",
-      .parameters = convolution_parameters({.c = 16, .o = 32, .extent = 56}),
+      .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 56}),
       .conditions = {{"padding", [](const Parameters& p) { return p.at("pad") > 0; }}, kWindowFits},
       .regions = {{"pad 1", {{"pad", 1}, {"stride", 1}}}, {"pad 2", {{"pad", 2}}}, {"stride 2", {{"stride", 2}}}},
       .build = &build,

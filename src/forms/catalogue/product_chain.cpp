@@ -25,7 +25,7 @@ const Form& product_chain() {
       .mathematics =
           "Products are associative; the costs i j k + i k l and j k l + i j l differ, and so do the intermediate "
           "roundings.",
-      .parameters = {{"i", "rows of A", 1, 8, 32},
+      .parameters = {{"i", "rows of A", 1, 8, 256},
                      {"j", "columns of A", 1, 16, 256},
                      {"k", "columns of B", 1, 16, 256},
                      {"l", "columns of C", 1, 8, 256}},

@@ -43,9 +43,9 @@ const Form& transpose_matmul() {
           "taken "
           "for a transpose: onnxruntime's GemmTransposeFusion does that (microsoft/onnxruntime#32228), which square "
           "operands hide.",
-      .parameters = {{"m", "rows of the result", 1, 8, 128},
-                     {"n", "columns of the result", 1, 12, 256},
-                     {"k", "terms of each sum", 1, 24, 256},
+      .parameters = {{"m", "rows of the result", 1, 8, 256},
+                     {"n", "columns of the result", 1, 12, 512},
+                     {"k", "terms of each sum", 1, 24, 512},
                      {"a", "the first operand: 0 as it is, 1 transposed, 2 permuted by the identity", 0, 2, 1},
                      {"b", "the second operand, likewise", 0, 2, 0},
                      {"bias", "1: Add follows", 0, 1, 0}},
