@@ -1,12 +1,14 @@
-// Which nodes can be post-operations of the one before them, as oneDNN's users fuse: convolution, Gemm or
-// MatMul, then at most one addition of an equally shaped tensor (convolution only), then at most one
-// element-wise operator.
+// Which nodes can be post-operations of the one before them, as oneDNN's users fuse: behind a convolution, Gemm or
+// MatMul a chain of element-wise operators of one or two tensors, behind BatchNormalization a Relu. Whether oneDNN
+// takes the operands of a chain is seen when it is built (program.cpp).
 #include <algorithm>
 
 #include "program.h"
 
 namespace opdiff::onednn {
 namespace {
+
+constexpr std::size_t kMostPostOperations = 32;  // oneDNN's post_ops::capacity()
 
 struct Uses {
   std::map<std::string, std::vector<std::size_t>> readers;
@@ -31,6 +33,14 @@ bool rest_is_ready(const Uses& uses, const sdk::Node& node, const std::string& o
   });
 }
 
+// Whether `next` can be computed along with what makes `result`.
+bool can_follow(const sdk::Node& anchor, const sdk::Node& next, const std::string& result) {
+  if (anchor.op == "BatchNormalization") return next.op == "Relu";
+  if (is_eltwise(next.op)) return true;
+  if (!binary_algorithm(next.op) || next.inputs.size() != 2) return false;
+  return next.inputs[0] == result || next.op == "Add" || next.op == "Mul";
+}
+
 }  // namespace
 
 std::vector<Fusion> find_fusions(const sdk::Graph& graph) {
@@ -45,18 +55,21 @@ std::vector<Fusion> find_fusions(const sdk::Graph& graph) {
   std::set<const sdk::Node*> taken;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) {
     const sdk::Node& anchor = graph.nodes[i];
-    if (!anchor.domain.empty() || (anchor.op != "Conv" && anchor.op != "Gemm" && anchor.op != "MatMul")) continue;
+    const bool known = anchor.op == "Conv" || anchor.op == "Gemm" || anchor.op == "MatMul" ||
+                       (anchor.op == "BatchNormalization" && anchor.outputs.size() == 1);
+    if (!anchor.domain.empty() || !known) continue;
     auto& followers = fusions[i].followers;
-    const sdk::Node* next = only_reader(graph, uses, anchor);
-    if (anchor.op == "Conv" && next && next->op == "Add" && next->inputs.size() == 2 && !taken.count(next)) {
-      if (rest_is_ready(uses, *next, anchor.outputs[0], i)) {
-        followers.push_back(next);
-        next = only_reader(graph, uses, *next);
+    const std::size_t most = anchor.op == "BatchNormalization" ? 1 : kMostPostOperations;
+    const sdk::Node* last = &anchor;
+    while (followers.size() < most) {
+      const sdk::Node* next = only_reader(graph, uses, *last);
+      if (!next || taken.count(next) || !can_follow(anchor, *next, last->outputs[0]) ||
+          !rest_is_ready(uses, *next, last->outputs[0], i)) {
+        break;
       }
-    }
-    const auto& last = followers.empty() ? anchor : *followers.back();
-    if (next && is_eltwise(next->op) && !taken.count(next) && rest_is_ready(uses, *next, last.outputs[0], i))
       followers.push_back(next);
+      last = next;
+    }
     taken.insert(followers.begin(), followers.end());
   }
   return fusions;

@@ -1,5 +1,7 @@
 #include "node_builder.h"
 
+#include <oneapi/dnnl/dnnl_debug.h>
+
 #include <cstring>
 
 namespace opdiff::onednn {
@@ -37,7 +39,60 @@ std::size_t cotangents_of(const sdk::Node& node) {
   return static_cast<std::size_t>(count);
 }
 
+// How a binary post-operation sees its operand: one number, one for each channel, or (in any layout) all elements.
+Desc post_operand_layout(const Value& operand, const Shape& shape, std::size_t channel) {
+  if (operand.shape.size() > shape.size()) throw sdk::Unsupported("an operand of higher rank cannot be fused");
+  const Shape dims = with_leading_ones(operand.shape, shape.size());
+  if (dims == shape) return any_layout(operand.dtype, dims);
+  for (std::size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] != 1 && (i != channel || dims[i] != shape[i]))
+      throw sdk::Unsupported("an operand of shape " + sdk::to_string(operand.shape) + " cannot be fused");
+  }
+  return dense(operand.dtype, dims);
+}
+
+std::string post_operations_of(const_dnnl_primitive_desc_t description) {
+  const_dnnl_primitive_attr_t attributes = nullptr;
+  const_dnnl_post_ops_t operations = nullptr;
+  dnnl::error::wrap_c_api(dnnl_primitive_desc_get_attr(description, &attributes), "attributes");
+  dnnl::error::wrap_c_api(dnnl_primitive_attr_get_post_ops(attributes, &operations), "post-operations");
+  std::string text;
+  for (int i = 0; i < dnnl_post_ops_len(operations); ++i) {
+    dnnl_alg_kind_t algorithm{};
+    float alpha = 0, beta = 0;
+    const_dnnl_memory_desc_t operand = nullptr;
+    const auto kind = dnnl_post_ops_get_kind(operations, i);
+    text += i == 0 ? " post:" : "+";
+    if (kind == dnnl_eltwise &&
+        dnnl_post_ops_get_params_eltwise(operations, i, &algorithm, &alpha, &beta) == dnnl_success) {
+      text += dnnl_alg_kind2str(algorithm);
+    } else if (kind == dnnl_binary &&
+               dnnl_post_ops_get_params_binary(operations, i, &algorithm, &operand) == dnnl_success) {
+      text += dnnl_alg_kind2str(algorithm);
+    } else {
+      text += dnnl_prim_kind2str(kind);
+    }
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string name_of(const dnnl::primitive& primitive) {
+  const auto description = primitive.get_primitive_desc();
+  const char* implementation = nullptr;
+  dnnl::error::wrap_c_api(dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &implementation),
+                          "implementation");
+  std::string name = dnnl_prim_kind2str(static_cast<dnnl_primitive_kind_t>(primitive.get_kind()));
+  name += std::string(":") + implementation + post_operations_of(description);
+  unsigned flags = 0;
+  if (primitive.get_kind() == dnnl::primitive::kind::batch_normalization &&
+      dnnl_primitive_desc_query(description, dnnl_query_flags, 0, &flags) == dnnl_success &&
+      (flags & dnnl_fuse_norm_relu) != 0) {
+    name += " post:fuse_norm_relu";
+  }
+  return name;
+}
 
 void Kernel::execute() {
   for (auto& step : steps) {
@@ -187,23 +242,43 @@ dnnl::memory NodeBuilder::dense_view(const Value& value, const Desc& seen) {
   return view;
 }
 
-dnnl::primitive_attr NodeBuilder::with_post_operations(dnnl::primitive_attr attributes) {
+dnnl::primitive_attr NodeBuilder::with_post_operations(const std::string& dtype, const Shape& shape,
+                                                       dnnl::primitive_attr attributes) {
   sum_operand_.clear();
+  post_operands_.clear();
   if (!fusion_) return attributes;
-  dnnl::post_ops operations = attributes.get_post_ops();
+  dnnl::post_ops operations;
   std::string previous = node_.outputs.at(0);
   for (const sdk::Node* follower : fusion_->followers) {
     if (is_eltwise(follower->op)) {
       const Eltwise eltwise = eltwise_of(NodeBuilder(*follower, opset_, values_, everything_known_, nullptr));
       operations.append_eltwise(eltwise.algorithm, eltwise.alpha, eltwise.beta);
-    } else {  // Add
-      sum_operand_ = follower->inputs.at(follower->inputs.at(0) == previous ? 1 : 0);
-      operations.append_sum();
+    } else {
+      const std::string& name = follower->inputs.at(follower->inputs.at(0) == previous ? 1 : 0);
+      const Value& operand = value_named(name, "operand");
+      if (operand.dtype != dtype) throw sdk::Unsupported("an operand of another dtype cannot be fused");
+      if (follower->op == "Add" && node_.op == "Conv" && operand.shape == shape && sum_operand_.empty()) {
+        sum_operand_ = name;
+        operations.append_sum();
+      } else {
+        const Desc seen = post_operand_layout(operand, shape, node_.op == "Conv" ? 1 : shape.size() - 1);
+        post_operands_[operations.len()] = {&operand, seen};
+        operations.append_binary(binary_algorithm(follower->op).value(), seen);
+      }
     }
     previous = follower->outputs.at(0);
   }
   attributes.set_post_ops(operations);
   return attributes;
+}
+
+void NodeBuilder::add_post_operands(const dnnl::primitive_desc& description,
+                                    std::unordered_map<int, dnnl::memory>& arguments) {
+  for (const auto& [index, operand] : post_operands_) {
+    const int argument = DNNL_ARG_ATTR_MULTIPLE_POST_OP(index) | DNNL_ARG_SRC_1;
+    arguments[argument] = in_layout(*operand.first, dense(operand.first->dtype, operand.second.get_dims()),
+                                    description.query_md(dnnl::query::exec_arg_md, argument));
+  }
 }
 
 Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Shape& shape) {
@@ -221,10 +296,7 @@ Value& NodeBuilder::output(std::size_t index, const std::string& dtype, const Sh
   value.memory = dnnl::memory(layout, engine(), value.buffer.data());
   kernel_.written.emplace_back(name, value.buffer);
   if (index == 0 && !sum_operand_.empty()) {
-    const Value& operand = value_named(sum_operand_, "operand");
-    if (operand.shape != shape || operand.dtype != dtype)
-      throw sdk::Unsupported("a sum of other shape or dtype cannot be fused");
-    add_reorder(operand.memory, value.memory);
+    add_reorder(value_named(sum_operand_, "operand").memory, value.memory);
   }
   Value& stored = values_[name];
   stored = std::move(value);

@@ -43,6 +43,9 @@ struct Kernel {
   void execute();  // waits for the end; throws when a step wrote outside its memory
 };
 
+// As oneDNN's verbose line has it: "convolution:jit:avx512_core post:eltwise_relu".
+std::string name_of(const dnnl::primitive& primitive);
+
 // Nodes that are computed as post-operations of the one being built.
 struct Fusion {
   std::vector<const sdk::Node*> followers;
@@ -86,8 +89,12 @@ class NodeBuilder {
   dnnl::memory dense_memory(const Value& value);
   dnnl::memory dense_view(const Value& value, const Desc& seen);  // no copy where the value is dense
 
-  // Attributes that hold the post-operations to fuse. `base` may have some already.
-  dnnl::primitive_attr with_post_operations(dnnl::primitive_attr base = {});
+  // Attributes that hold the post-operations to fuse into the primitive that makes output 0, of this dtype and shape.
+  dnnl::primitive_attr with_post_operations(const std::string& dtype, const Shape& shape,
+                                            dnnl::primitive_attr base = {});
+  // Adds to `arguments` what those post-operations read.
+  void add_post_operands(const dnnl::primitive_desc& description, std::unordered_map<int, dnnl::memory>& arguments);
+  bool fuses() const { return fusion_ != nullptr; }
 
   // Makes an output. `layout` defaults to dense.
   Value& output(std::size_t index, const std::string& dtype, const Shape& shape);
@@ -120,6 +127,8 @@ class NodeBuilder {
   bool everything_known_;
   const Fusion* fusion_;
   std::string sum_operand_;
+  std::map<int, std::pair<const Value*, Desc>>
+      post_operands_;  // by the index of a binary post-operation; as it is seen
   Kernel kernel_;
 };
 
@@ -139,6 +148,7 @@ struct Eltwise {
   float beta = 0;
 };
 bool is_eltwise(const std::string& op);
+std::optional<dnnl::algorithm> binary_algorithm(const std::string& op);  // of Add, Sub, Mul and Div
 Eltwise eltwise_of(const NodeBuilder& builder);
 
 }  // namespace opdiff::onednn

@@ -31,6 +31,10 @@ std::string name_of(const sdk::Node& node) {
   }
 }
 
+bool only_moves_data(const Step& step) {
+  return step.host || step.primitive.get_kind() == dnnl::primitive::kind::reorder;
+}
+
 }  // namespace
 
 Program::Program(sdk::Graph graph, bool fuse) : graph_(std::move(graph)), entries_(graph_.nodes.size()) {
@@ -72,7 +76,7 @@ Program::Program(sdk::Graph graph, bool fuse) : graph_(std::move(graph)), entrie
   }
   if (fuse && !graph_.isolated) {
     auto fusions = find_fusions(graph_);
-    for (std::size_t i = 0; i < fusions.size(); ++i) entries_[i].fusion = std::move(fusions[i]);
+    for (std::size_t i = 0; i < fusions.size(); ++i) entries_[i].planned = std::move(fusions[i]);
   }
   for (std::size_t i = 0; i < graph_.nodes.size(); ++i) prepare(i);
 }
@@ -86,9 +90,10 @@ void Program::prepare(std::size_t index) {
                        [this](const std::string& name) { return late_.count(name) != 0; });
   };
   entry.late = is_late(node);
-  const auto& followers = entry.fusion.followers;
-  if (std::any_of(followers.begin(), followers.end(), [&](const sdk::Node* next) { return is_late(*next); }))
-    entry.fusion = {};
+  const auto& followers = entry.planned.followers;
+  if (!entry.late &&
+      std::any_of(followers.begin(), followers.end(), [&](const sdk::Node* next) { return is_late(*next); }))
+    entry.planned = {};
   try {
     if (!entry.late) build(index, false);
   } catch (const NotYetKnown&) {
@@ -99,25 +104,27 @@ void Program::prepare(std::size_t index) {
     for (const auto& name : node.outputs) dead_[name] = node.id;
   }
   if (entry.late) {
-    entry.fusion = {};
     for (const auto& name : node.outputs) late_.insert(name);
   }
 }
 
 void Program::build(std::size_t index, bool everything_known) {
   Entry& entry = entries_[index];
-  if (!entry.fusion.followers.empty()) {
+  const auto absorb = [this](const Fusion& fusion, bool absorbed) {
+    for (const sdk::Node* node : fusion.followers)
+      entries_[static_cast<std::size_t>(node - graph_.nodes.data())].absorbed = absorbed;
+  };
+  absorb(entry.planned, false);
+  entry.fusion = entry.planned;
+  auto& followers = entry.fusion.followers;
+  while (!followers.empty()) {
     try {
       build_now(index, everything_known);
-      for (auto& other : graph_.nodes) {
-        if (std::count(entry.fusion.followers.begin(), entry.fusion.followers.end(), &other))
-          entries_[static_cast<std::size_t>(&other - graph_.nodes.data())].absorbed = true;
-      }
-      return;
+      return absorb(entry.fusion, true);
     } catch (const sdk::Unsupported&) {
-      entry.fusion = {};  // oneDNN has no such fusion: as separate primitives, then
+      followers.pop_back();  // oneDNN has no such fusion: as a separate primitive, then
     } catch (const NotYetKnown&) {
-      entry.fusion = {};
+      followers.pop_back();
     }
   }
   build_now(index, everything_known);
@@ -188,7 +195,7 @@ sdk::RunResult Program::run(const sdk::TensorMap& inputs) {
       continue;
     }
     try {
-      if (entry.late) build_now(i, true);
+      if (entry.late) build(i, true);
       const auto start = std::chrono::steady_clock::now();
       try {
         entry.kernel.execute();
@@ -207,7 +214,26 @@ sdk::RunResult Program::run(const sdk::TensorMap& inputs) {
     if (!dead_.count(output.name)) result.outputs[output.name] = take(output.name);
   }
   dead_ = std::move(dead_before);
+  has_run_ = true;
   return result;
+}
+
+std::optional<std::vector<sdk::Kernel>> Program::kernels() {
+  std::vector<sdk::Kernel> kernels;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    const Entry& entry = entries_[i];
+    if (entry.absorbed || !entry.failure.outcome.empty()) continue;
+    if (entry.late && !has_run_) return std::nullopt;  // its first run builds it
+    std::vector<std::string> nodes = {graph_.nodes[i].id};
+    for (const sdk::Node* follower : entry.fusion.followers) nodes.push_back(follower->id);
+    const auto& steps = entry.kernel.steps;
+    const bool only_moves = std::all_of(steps.begin(), steps.end(), only_moves_data);
+    for (const Step& step : steps) {
+      const bool helps = only_moves_data(step) && !only_moves;  // a layout is met before, or after, what computes
+      kernels.push_back({step.host ? "copy" : name_of(step.primitive), helps ? std::vector<std::string>() : nodes});
+    }
+  }
+  return kernels;
 }
 
 sdk::Tensor Program::take(const std::string& name) const {

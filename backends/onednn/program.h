@@ -10,17 +10,18 @@ namespace opdiff::onednn {
 
 class Program : public sdk::Model {
  public:
-  // `fuse`: element-wise operators and additions become post-operations of the primitive before them.
+  // `fuse`: element-wise operators become post-operations of the primitive before them.
   Program(sdk::Graph graph, bool fuse);
   sdk::RunResult run(const sdk::TensorMap& inputs) override;
+  std::optional<std::vector<sdk::Kernel>> kernels() override;
 
  private:
   struct Entry {
     Kernel kernel;
-    Fusion fusion;
-    bool late = false;      // built at each run: it needs values or shapes that only a run has
-    bool absorbed = false;  // computed by an earlier node's post-operations
-    sdk::Failure failure;   // outcome "" while there is none
+    Fusion planned, fusion;  // what could be fused, and what is
+    bool late = false;       // built at each run: it needs values or shapes that only a run has
+    bool absorbed = false;   // computed by an earlier node's post-operations
+    sdk::Failure failure;    // outcome "" while there is none
   };
 
   void prepare(std::size_t index);
@@ -32,6 +33,7 @@ class Program : public sdk::Model {
   sdk::Graph graph_;
   std::vector<Entry> entries_;
   ValueMap values_;
+  bool has_run_ = false;
   std::set<std::string> late_;               // values that only a run has
   std::map<std::string, std::string> dead_;  // values that a failed node leaves out, and that node
 };

@@ -5,7 +5,8 @@ Usage: make_models.py [DIR]      (needs onnx 1.22 and numpy; DIR is this folder 
 
 residual12.onnx: a residual block and a classifier, 12 nodes: where faults are planted.
 mixed_ops.onnx:  every operator of the first set in one connected network: what importers and exporters must carry.
-NAME_inputs.npz: four images of noise for each.
+fused_chains.onnx, also in _float16 and _bfloat16: chains that backends fuse, 24 nodes.
+NAME_inputs.npz: four images of noise for each; those of fused_chains are for all three.
 """
 
 import pathlib
@@ -18,6 +19,20 @@ from onnx import TensorProto, checker, helper, numpy_helper
 def node(operator: str, inputs: str, name: str, output: str = "", **attributes):
     """A node with one output, named like the node unless told otherwise; `inputs` are names with spaces between."""
     return helper.make_node(operator, inputs.split(), [output or name], name, **attributes)
+
+
+def to_bfloat16(values) -> np.ndarray:
+    """Rounded to the nearest, ties to even; as float32."""
+    bits = np.asarray(values, np.float32).view(np.uint32).astype(np.uint64)
+    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def lowered(values, name: str, dtype: int):
+    """An initialiser of float values in another floating type."""
+    if dtype != TensorProto.BFLOAT16:
+        return numpy_helper.from_array(np.asarray(values, helper.tensor_dtype_to_np_dtype(dtype), order="C"), name)
+    bits = (to_bfloat16(values).view(np.uint32) >> 16).astype(np.uint16)
+    return helper.make_tensor(name, dtype, bits.shape, bits.tobytes(), raw=True)
 
 
 class Weights:
@@ -51,16 +66,17 @@ def batch_norm(source: str, name: str):
     return node("BatchNormalization", f"{source} {name}.scale {name}.bias {name}.mean {name}.var", name)
 
 
-def model(name: str, nodes, output: str, classes: int, weights: Weights):
-    """A checked model, opset 17 and IR version 8, from `image` [batch, 3, 16, 16] to `output` [batch, classes]."""
+def model(name: str, nodes, output: str, classes: int, weights: Weights, dtype: int = TensorProto.FLOAT):
+    """A checked model of IR version 8 from `image` [batch, 3, 16, 16] to `output` [batch, classes] of `dtype`."""
+    opset = 22 if dtype == TensorProto.BFLOAT16 else 17  # Conv takes bfloat16 from 22 on
     graph = helper.make_graph(
         nodes,
         name,
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, 16, 16])],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, ["batch", classes])],
+        [helper.make_tensor_value_info(output, dtype, ["batch", classes])],
         weights.tensors,
     )
-    made = helper.make_model(graph, producer_name="opdiff", ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    made = helper.make_model(graph, producer_name="opdiff", ir_version=8, opset_imports=[helper.make_opsetid("", opset)])
     checker.check_model(made, full_check=True)
     return made
 
@@ -182,9 +198,60 @@ def mixed_ops():
     )
 
 
+def fused_chains(suffix: str, dtype: int):
+    weights = Weights(24)
+    for number, channels in ((1, 3), (2, 8), (3, 8), (4, 8)):
+        weights.convolution(f"conv{number}", 8, channels, 3)
+    weights.batch_norm("batchnorm5", 8)
+    weights.normal("channels", (8, 1, 1), 0.5)
+    weights.normal("vector", (8,), 0.5)
+    weights.normal("matmul6.weight", (8, 8), 0.5)
+    weights.normal("gemm7.weight", (8, 8), 0.5)
+    weights.tensors = [lowered(numpy_helper.to_array(tensor), tensor.name, dtype) for tensor in weights.tensors]
+
+    def convolution(source: str, name: str):
+        return node("Conv", f"{source} {name}.weight {name}.bias", name, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+
+    return model(
+        "fused_chains" + suffix,
+        [
+            node("Cast", "image", "cast", to=dtype),
+            convolution("cast", "conv1"),
+            node("Relu", "conv1", "relu1"),
+            convolution("relu1", "conv2"),
+            node("Mul", "conv2 channels", "mul2"),
+            node("Add", "channels mul2", "add2"),
+            node("Tanh", "add2", "tanh2"),
+            convolution("tanh2", "conv3"),
+            node("Add", "conv3 tanh2", "add3"),
+            node("LeakyRelu", "add3", "leakyrelu3", alpha=0.1),
+            convolution("leakyrelu3", "conv4"),
+            node("Sigmoid", "conv4", "sigmoid4"),
+            node("Mul", "sigmoid4 leakyrelu3", "mul4"),
+            batch_norm("mul4", "batchnorm5"),
+            node("Relu", "batchnorm5", "relu5"),
+            node("GlobalAveragePool", "relu5", "globalaveragepool"),
+            node("Flatten", "globalaveragepool", "flatten"),
+            node("MatMul", "flatten matmul6.weight", "matmul6"),
+            node("Add", "matmul6 vector", "add6"),
+            node("Relu", "add6", "relu6"),
+            node("Gemm", "relu6 gemm7.weight vector", "gemm7", transB=1, alpha=0.5),
+            node("Sub", "gemm7 vector", "sub7"),
+            node("Mul", "flatten sub7", "mul7"),
+            node("Elu", "mul7", "elu7", output="features"),
+        ],
+        "features",
+        8,
+        weights,
+        dtype,
+    )
+
+
 def main() -> None:
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    for seed, made in enumerate([residual12(), mixed_ops()], 1):
+    for suffix, dtype in (("_float16", TensorProto.FLOAT16), ("_bfloat16", TensorProto.BFLOAT16)):
+        (folder / f"fused_chains{suffix}.onnx").write_bytes(fused_chains(suffix, dtype).SerializeToString(deterministic=True))
+    for seed, made in enumerate([residual12(), mixed_ops(), fused_chains("", TensorProto.FLOAT)], 1):
         name = made.graph.name
         (folder / f"{name}.onnx").write_bytes(made.SerializeToString(deterministic=True))
         image = np.random.default_rng(seed).standard_normal((4, 3, 16, 16)).astype(np.float32)

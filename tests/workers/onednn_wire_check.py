@@ -310,6 +310,68 @@ def graphs(worker):
         report(worker.run(tensors)["outcome"] == "error", f"a graph input that is {what}")
 
 
+def fusions(worker, dtypes, fuse):
+    """What is fused with postops=1, told by the kernels; the same values with and without it."""
+    x, w, b = normal(2, 6, 7, 8), normal(8, 6, 3, 3, scale=0.2), normal(8)
+    conv = node("Conv", ["x", "w", "b"], ["c"])
+    relu = lambda t: np.maximum(t, 0)
+    vectors = {name: np.abs(normal(8)) + 0.1 for name in ("s", "h", "m", "v")}
+    channels, image, number = normal(8, 1, 1), normal(2, 8, 5, 6), normal(1)
+    convolved = lambda t: reference.conv(t["x"], t["w"], t["b"])
+    norm = lambda t, of: reference.batch_normalization(of, t["s"], t["h"], t["m"], t["v"])
+    a, k, bias, rows = normal(5, 16), normal(16, 8, scale=0.3), normal(8), normal(5, 8)
+    product = node("MatMul", ["a", "k"], ["c"])
+    multiplied = lambda t: np.float64(t["a"]) @ np.float64(t["k"])
+    # What is in the graph, what is fused behind its first node (as oneDNN names it), and the right result.
+    cases = [
+        ([conv, node("Relu", ["c"], ["y"])], "eltwise_relu", lambda t: relu(convolved(t))),
+        ([conv, node("Add", ["c", "image"], ["d"]), node("Relu", ["d"], ["y"])], "sum+eltwise_relu",
+         lambda t: relu(convolved(t) + t["image"])),
+        ([conv, node("Mul", ["channels", "c"], ["d"]), node("Add", ["d", "channels"], ["e"]),
+          node("Tanh", ["e"], ["y"])], "binary_mul+binary_add+eltwise_tanh",
+         lambda t: np.tanh(convolved(t) * t["channels"] + t["channels"])),
+        ([conv, node("Sigmoid", ["c"], ["d"]), node("Mul", ["d", "image"], ["y"])], "eltwise_logistic+binary_mul",
+         lambda t: t["image"] / (1 + np.exp(-convolved(t)))),
+        ([conv, node("Sub", ["c", "number"], ["d"]), node("Div", ["d", "channels"], ["y"])], "binary_sub+binary_div",
+         lambda t: (convolved(t) - t["number"]) / t["channels"]),
+        ([conv, node("Sub", ["number", "c"], ["y"])], None, lambda t: t["number"] - convolved(t)),
+        ([conv, node("Add", ["c", "wide"], ["y"])], None, lambda t: convolved(t) + t["wide"]),
+        ([conv, node("Add", ["c", "deep"], ["y"])], None, lambda t: convolved(t)[None] + t["deep"]),
+        ([node("BatchNormalization", ["image", "s", "h", "m", "v"], ["c"]), node("Relu", ["c"], ["y"])],
+         "fuse_norm_relu", lambda t: relu(norm(t, t["image"]))),
+        ([node("BatchNormalization", ["image", "s", "h", "m", "v"], ["c"]), node("Tanh", ["c"], ["y"])], None,
+         lambda t: np.tanh(norm(t, t["image"]))),
+        ([product, node("Add", ["c", "bias"], ["d"]), node("Relu", ["d"], ["y"])], "binary_add+eltwise_relu",
+         lambda t: relu(multiplied(t) + t["bias"])),
+        ([product, node("Mul", ["c", "rows"], ["y"])], "binary_mul", lambda t: multiplied(t) * t["rows"]),
+        ([node("Gemm", ["a", "k", "bias"], ["c"], alpha=0.5), node("Add", ["bias", "c"], ["y"])], "binary_add",
+         lambda t: 0.5 * multiplied(t) + 2 * np.float64(t["bias"])),
+        ([node("MatMul", ["row", "k"], ["c"]), node("Add", ["c", "bias"], ["y"])], None,
+         lambda t: np.float64(t["row"]) @ np.float64(t["k"]) + t["bias"]),
+    ]
+    tensors = dict(x=x, w=w, b=b, channels=channels, image=image, number=number, wide=normal(1, 1, 5, 1),
+                   deep=normal(1, 1, 1, 1, 1), a=a, k=k,
+                   bias=bias, rows=rows, row=normal(16), **vectors)
+    for dtype in dtypes:
+        for nodes, fused, right in cases:
+            made = {name for item in nodes for name in item["outputs"]}
+            sent = {name: lower(tensors[name], dtype) for item in nodes for name in item["inputs"] if name not in made}
+            values = right({name: seen(tensor) for name, tensor in sent.items()})
+            for known, shapes in ((("w", "b", "k"), True), (("w", "b", "k"), False), (tuple(sent)[1:], True), ((), True)):
+                inputs = {name: tensor for name, tensor in sent.items() if name not in known}
+                weights = {name: tensor for name, tensor in sent.items() if name in known}
+                what = f"{dtype} {' '.join(item['op'] for item in nodes)} known {sorted(weights)} shapes {shapes}"
+                reply = worker.case(nodes, inputs, weights, ["y"], shapes=shapes, kernels=True)
+                if reply["outcome"] != "ok":
+                    report(False, what, reply["reason"])
+                    continue
+                compare(what, reply["outputs"]["y"], values, LIMITS[dtype])
+                told = [kernel for kernel in reply["kernels"] if kernel["nodes"]]
+                report({name for kernel in told for name in kernel["nodes"]} == {item["id"] for item in nodes}, what, told)
+                alone = len(nodes) if fused is None or not fuse else 1
+                report(len(told) == alone and (alone > 1 or told[0]["kernel"].endswith(f" post:{fused}")), what, told)
+
+
 def broken_frames(command):
     for what, data in (("length above the limit", b"\xff\xff\xff\xff"), ("no JSON", b"\x02\0\0\0{]"), ("no object", b"\x02\0\0\0[]"),
                        ("half a frame", b"\x10\0\0\0{")):
@@ -338,6 +400,7 @@ def main(command, options):
             family(lambda op, *rest, **keys: check(worker, dtypes, op, *rest, **keys))
             print(f"{family.__name__}: {STEPS['checked'] - before['checked']} checks, {STEPS['failed'] - before['failed']} failed")
         graphs(worker)
+        fusions(worker, dtypes, options.get("postops") == "1")
     broken_frames([command])
     print(f"{STEPS['checked']} checks, {STEPS['failed']} failed")
     return 1 if STEPS["failed"] else 0

@@ -177,7 +177,7 @@ class Worker:
     def hello(self, **options):
         return self.ask("hello", options=options)
 
-    def prepare(self, nodes, inputs, initialisers, outputs, opset=17, isolated=False, shapes=True):
+    def prepare(self, nodes, inputs, initialisers, outputs, opset=17, isolated=False, shapes=True, kernels=False):
         self.handle += 1
         arena = Arena()
         graph = {
@@ -190,7 +190,7 @@ class Worker:
                                              for name, value in item["attributes"].items()}) for item in nodes],
         }
         model = arena.add("", np.zeros(0, np.uint8))
-        return self.ask("prepare", arena, handle=self.handle, graph=graph, isolated=isolated, profile=True,
+        return self.ask("prepare", arena, handle=self.handle, graph=graph, isolated=isolated, profile=True, kernels=kernels,
                         model={"offset": model["offset"], "bytes": 0})
 
     def run(self, inputs, repeat=1, handle=None):
@@ -200,7 +200,8 @@ class Worker:
                         repeat=repeat)
 
     def case(self, nodes, inputs, initialisers, outputs, **options):
-        """prepare, run twice (the second must repeat the first), release."""
+        """prepare, run twice (the second must repeat the first), release. The reply is the first run's, with the kernels
+        that either told."""
         reply = self.prepare(nodes, inputs, initialisers, outputs, **options)
         if reply["outcome"] != "ok":
             return reply
@@ -212,5 +213,6 @@ class Worker:
                 again = second["outputs"][name]
                 bits = [item.bits if isinstance(item, Bfloat16) else item for item in (tensor, again)]
                 assert bits[0].tobytes() == bits[1].tobytes(), f"{name} differs on the second run"
+            first["kernels"] = first.get("kernels", reply.get("kernels"))
         self.ask("release", handle=self.handle)
         return first

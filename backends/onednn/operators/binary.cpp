@@ -107,23 +107,32 @@ void gradient(NodeBuilder& builder) {
   own.finish(1, own.combine(algorithm::binary_mul, cotangent, own.combine(kind, quotient, own.seen(own.b()))), -1);
 }
 
-template <dnnl::algorithm algorithm>
-void bind(NodeBuilder& builder) {
-  binary(builder, algorithm);
+const std::map<std::string, dnnl::algorithm>& table() {
+  using dnnl::algorithm;
+  static const std::map<std::string, algorithm> entries = {{"Add", algorithm::binary_add},
+                                                           {"Sub", algorithm::binary_sub},
+                                                           {"Mul", algorithm::binary_mul},
+                                                           {"Div", algorithm::binary_div}};
+  return entries;
 }
+
+void binary(NodeBuilder& builder) { binary(builder, table().at(builder.node().op)); }
 
 }  // namespace
 
+std::optional<dnnl::algorithm> binary_algorithm(const std::string& op) {
+  const auto found = table().find(op);
+  return found == table().end() ? std::nullopt : std::optional(found->second);
+}
+
 Bindings binary_bindings() {
   using dnnl::algorithm;
-  return {{"Add", bind<algorithm::binary_add>},
-          {"Sub", bind<algorithm::binary_sub>},
-          {"Mul", bind<algorithm::binary_mul>},
-          {"Div", bind<algorithm::binary_div>},
-          {"gradient/Add", gradient<algorithm::binary_add>},
-          {"gradient/Sub", gradient<algorithm::binary_sub>},
-          {"gradient/Mul", gradient<algorithm::binary_mul>},
-          {"gradient/Div", gradient<algorithm::binary_div>}};
+  Bindings bindings = {{"gradient/Add", gradient<algorithm::binary_add>},
+                       {"gradient/Sub", gradient<algorithm::binary_sub>},
+                       {"gradient/Mul", gradient<algorithm::binary_mul>},
+                       {"gradient/Div", gradient<algorithm::binary_div>}};
+  for (const auto& [op, unused] : table()) bindings.emplace_back(op, static_cast<Binding>(binary));
+  return bindings;
 }
 
 }  // namespace opdiff::onednn

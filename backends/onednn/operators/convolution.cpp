@@ -72,12 +72,14 @@ void convolution(NodeBuilder& builder) {
   const Value& x = problem.x;
   if (builder.is_empty(0, x.dtype, problem.shape)) return;
   if (sdk::element_count(problem.w.shape) == 0) throw sdk::Unsupported("a convolution over no channels");
-  const auto description = problem.forward(dnnl::prop_kind::forward_inference, builder.with_post_operations());
+  const auto description =
+      problem.forward(dnnl::prop_kind::forward_inference, builder.with_post_operations(x.dtype, problem.shape));
   std::unordered_map<int, dnnl::memory> arguments = {
       {DNNL_ARG_SRC, builder.in_layout(x, description.src_desc())},
       {DNNL_ARG_WEIGHTS, builder.in_layout(problem.w, problem.weights(), description.weights_desc())},
   };
   if (problem.bias) arguments[DNNL_ARG_BIAS] = builder.dense_memory(*problem.bias);
+  builder.add_post_operands(description, arguments);
   arguments[DNNL_ARG_DST] = builder.output(0, x.dtype, problem.shape, description.dst_desc()).memory;
   builder.add(dnnl::convolution_forward(description), arguments);
 }

@@ -83,14 +83,19 @@ void matmul(NodeBuilder& builder) {
   if (p.inner == 0) throw sdk::Unsupported("a product that sums over nothing");
   const Operand first = operand(p.a, p.dims(p.left));
   const Operand second = operand(p.b, p.dims(p.right));
-  const Desc target_layout = dense(*data_type(p.a.dtype), p.result(p.rows, p.columns));
-  const auto description = describe(first, second, nullptr, target_layout, builder.with_post_operations());
-  const auto source = builder.dense_view(p.a, first.seen);
-  const auto weights = builder.in_layout(p.b, second.seen, description.weights_desc());
+  const Dims dims = p.result(p.rows, p.columns);
+  // What is added to a product with a vector sees fewer dimensions than the primitive has.
+  if (builder.fuses() && dims.size() != p.shape.size()) throw sdk::Unsupported("nothing is fused behind it");
+  const Desc target_layout = dense(*data_type(p.a.dtype), dims);
+  const auto attributes = builder.with_post_operations(p.a.dtype, Shape(dims.begin(), dims.end()));
+  const auto description = describe(first, second, nullptr, target_layout, attributes);
+  std::unordered_map<int, dnnl::memory> arguments = {
+      {DNNL_ARG_SRC, builder.dense_view(p.a, first.seen)},
+      {DNNL_ARG_WEIGHTS, builder.in_layout(p.b, second.seen, description.weights_desc())}};
+  builder.add_post_operands(description, arguments);
   const Value& y = builder.output(0, p.a.dtype, p.shape);
-  builder.add(dnnl::matmul(description), {{DNNL_ARG_SRC, source},
-                                          {DNNL_ARG_WEIGHTS, weights},
-                                          {DNNL_ARG_DST, dnnl::memory(target_layout, engine(), y.data())}});
+  arguments[DNNL_ARG_DST] = dnnl::memory(target_layout, engine(), y.data());
+  builder.add(dnnl::matmul(description), arguments);
 }
 
 // target = factor * first * second.
@@ -176,7 +181,7 @@ void gemm(NodeBuilder& builder) {
     attributes.set_scales_mask(DNNL_ARG_SRC, 0);
     arguments[DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC] = builder.scale_memory(alpha);
   }
-  attributes = builder.with_post_operations(attributes);
+  attributes = builder.with_post_operations(a.dtype, shape, attributes);
   const Desc target = dense(a.dtype, shape);
   Desc bias;
   if (biased) {
@@ -186,6 +191,7 @@ void gemm(NodeBuilder& builder) {
   }
   const auto description = describe(first, second, biased ? &bias : nullptr, target, attributes);
   arguments[DNNL_ARG_WEIGHTS] = builder.in_layout(b, second.seen, description.weights_desc());
+  builder.add_post_operands(description, arguments);
   arguments[DNNL_ARG_DST] = builder.output(0, a.dtype, shape).memory;
   builder.add(dnnl::matmul(description), arguments);
 }

@@ -30,7 +30,8 @@ void batch_normalization(NodeBuilder& builder) {
   using Flags = dnnl::normalization_flags;
   const auto kind = builder.is_gradient() ? dnnl::prop_kind::forward_training : dnnl::prop_kind::forward_inference;
   const auto epsilon = static_cast<float>(builder.node().real("epsilon", 1e-5));
-  const auto flags = Flags::use_global_stats | Flags::use_scale | Flags::use_shift;
+  auto flags = Flags::use_global_stats | Flags::use_scale | Flags::use_shift;
+  if (builder.fuses()) flags = flags | Flags::fuse_norm_relu;
   const dnnl::batch_normalization_forward::primitive_desc description(
       engine(), kind, x.memory.get_desc(), any_layout(x.dtype, dims_of(x.shape)), epsilon, flags);
   // oneDNN takes the statistics in float, whatever the input's dtype.
