@@ -24,6 +24,16 @@ STATIC_INPUTS = {"Reshape": {1}, "Slice": {1, 2, 3, 4}, "Pad": {1, 2, 3}, "Squee
                  "ReduceMean": {1}, "Clip": {1, 2}, "Dropout": {1, 2}}
 
 
+# A constant without dimensions is a number in torch's code, x * 0.5: its compiler's patterns know it as such.
+NUMBER_INPUTS = {"Mul"}
+
+
+def is_number(call, constant):
+    """Whether an input goes to torch as a Python number; not where its gradient may be wanted."""
+    return call.op in NUMBER_INPUTS and not call.is_differentiated and constant.dim() == 0 and \
+        constant.is_floating_point()
+
+
 class Call:
     """A node's attributes and the model's opset."""
 

@@ -51,7 +51,7 @@ class GradientStep:
     gradients of the operator's inputs. `forward` is the operator's own step (worker.Step) of a Forward."""
 
     def __init__(self, node, forward):
-        self.id = node.id
+        self.id, self.op = node.id, "gradient." + node.op
         self.forward = forward
         self.outputs = node.outputs
         self.cotangents = node.inputs[len(node.inputs) - node.attributes.get("cotangents", 1):]
@@ -90,14 +90,21 @@ class GradientStep:
 
 
 class Forwards(torch.nn.Module):
-    """The operators of many gradient nodes as one function of their leaves: what is compiled of isolated nodes."""
+    """The operators of many gradient nodes as one function of their leaves: what is compiled of isolated nodes. `marked`:
+    a context of a node's id in which its operator is traced, or None."""
 
-    def __init__(self, steps):
+    def __init__(self, steps, marked=None):
         super().__init__()
-        self.steps = steps
+        self.steps, self.marked = steps, marked
 
     def forward(self, leaves):
-        return [step.compute(own) for step, own in zip(self.steps, leaves)]
+        if self.marked is None:
+            return [step.compute(own) for step, own in zip(self.steps, leaves)]
+        results = []
+        for step, own in zip(self.steps, leaves):
+            with self.marked(step.id):
+                results.append(step.compute(own))
+        return results
 
 
 def run_compiled(module, steps, values):

@@ -2,13 +2,15 @@
 import os
 import time
 import types
+from contextlib import nullcontext
 
 import torch
 import torch._dynamo
 
+import inductor
 import training
 import updates
-from bindings import BINDINGS, STATIC_INPUTS, TORCH, Call, to_torch
+from bindings import BINDINGS, NUMBER_INPUTS, STATIC_INPUTS, TORCH, Call, is_number, to_torch
 from opdiff_worker import Backend, Result, Tensor, Unsupported, check_options, instruction_set, serve
 
 NAMES = {kind: name for name, kind in TORCH.items()}
@@ -16,7 +18,7 @@ torch._dynamo.config.fail_on_recompile_limit_hit = True  # what is not compiled 
 # After a graph break dynamo compiles the functions inside one by one: those that all nodes share, once a node.
 torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 20
 DOMAINS = ("", "ai.onnx", "opdiff.training")
-OPTIONS = {"compile": ("inductor",), "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium"),
+OPTIONS = {"compile": ("inductor",), "disable": None, "mkldnn": ("0", "1"), "matmul": ("highest", "high", "medium"),
            "optimizer": ("single", "foreach", "fused")}
 
 
@@ -40,7 +42,7 @@ class Step:
     """One node: its binding, and its inputs as names of values or as Python numbers."""
 
     def __init__(self, node, opset, constants):
-        self.id = node.id
+        self.id, self.op = node.id, node.op
         self.outputs = node.outputs
         if node.domain not in DOMAINS or node.op not in BINDINGS:
             raise Unsupported(f"operator {node.domain + '.' if node.domain else ''}{node.op}")
@@ -50,8 +52,11 @@ class Step:
         inputs = list(node.inputs)
         while inputs and not inputs[-1]:
             inputs.pop()
-        self.inputs = [(None, None) if not name else
-                       (None, constants[name].tolist()) if i in static and name in constants else (name, None)
+        numbers = {i for i, name in enumerate(inputs) if name in constants and
+                   (i in static or is_number(self.call, constants[name]))}
+        if node.op in NUMBER_INPUTS and len(numbers) == len(inputs):
+            numbers = set()  # a call needs one tensor
+        self.inputs = [(None, None) if not name else (None, constants[name].tolist()) if i in numbers else (name, None)
                        for i, name in enumerate(inputs)]
 
     def __call__(self, values):
@@ -71,11 +76,12 @@ def make_step(node, opset, constants):
 
 
 class Network(torch.nn.Module):
-    """Steps over named values as one function of `inputs`; weights are buffers."""
+    """Steps over named values as one function of `inputs`; weights are buffers. `marks`: whose operations are whose is
+    to be known afterwards."""
 
-    def __init__(self, steps, weights, inputs, outputs):
+    def __init__(self, steps, weights, inputs, outputs, marks):
         super().__init__()
-        self.steps, self.input_names, self.output_names = steps, inputs, outputs
+        self.steps, self.input_names, self.output_names, self.marks = steps, inputs, outputs, marks
         self.weight_names = list(weights)
         for i, name in enumerate(self.weight_names):
             self.register_buffer(f"weight{i}", weights[name])
@@ -84,7 +90,11 @@ class Network(torch.nn.Module):
         values = {name: getattr(self, f"weight{i}") for i, name in enumerate(self.weight_names)}
         values.update(zip(self.input_names, inputs))
         for step in self.steps:
-            step(values)
+            if self.marks:
+                with inductor.marked(step.id):
+                    step(values)
+            else:
+                step(values)
         return [values[name] for name in self.output_names]
 
 
@@ -106,7 +116,8 @@ class CompiledSteps:
         self.input_names = [name for name in used if name not in state.weights or name in tracked]
         self.output_names = [name for name in outputs if name in made]
         weights = {name: state.weights[name] for name in used if name not in self.input_names}
-        self.module = compiled(Network(steps, weights, self.input_names, self.output_names), compiler)
+        self.module = compiled(Network(steps, weights, self.input_names, self.output_names, state.kernels is not None),
+                               compiler)
 
     def __call__(self, values):
         results = self.module(*[values[name] for name in self.input_names])
@@ -116,9 +127,9 @@ class CompiledSteps:
 class CompiledGradients:
     """Gradient nodes that do not depend on one another: their operators as one compiled function, one backward pass."""
 
-    def __init__(self, compiler, steps):
+    def __init__(self, compiler, steps, state):
         self.steps = steps
-        self.module = compiled(training.Forwards(steps), compiler)
+        self.module = compiled(training.Forwards(steps, inductor.marked if state.kernels is not None else None), compiler)
 
     def __call__(self, values):
         return training.run_compiled(self.module, self.steps, values)
@@ -134,6 +145,9 @@ class State:
         self.parts = None  # compiled: what is called in turn
         self.backward = None  # of a whole training graph: training.BackwardPass, before all steps
         self.times = {}
+        self.kernels = None  # inductor.Kernels, where they are asked for and the graph is compiled
+        self.order = {}  # of node ids, where kernels are asked for
+        self.has_run = False
 
 
 class Torch(Backend):
@@ -146,6 +160,13 @@ class Torch(Backend):
         if threads:
             torch.set_num_threads(threads)
         self.compile = options.get("compile")
+        disabled = [name for name in options.get("disable", "").split("+") if name]
+        unknown = [name for name in disabled if name not in inductor.PASSES]
+        if unknown or disabled and not self.compile:
+            raise ValueError(f"disable={'+'.join(unknown or disabled)}: " + (
+                f"no such part of inductor; known: {' '.join(inductor.PASSES)}" if unknown else "needs compile=inductor"))
+        if disabled:
+            inductor.switch_off(disabled)
         updates.IMPLEMENTATION = options.get("optimizer", "single")
         if "mkldnn" in options:
             torch.backends.mkldnn.set_flags(options["mkldnn"] == "1")
@@ -155,16 +176,20 @@ class Torch(Backend):
         capability = torch.backends.cpu.get_cpu_capability()
         return {"name": "torch", "version": torch.__version__.split("+")[0], "build": f"{torch.__version__}: {build}",
                 "isa": f"{capability} of {instruction_set()}", "operators": sorted(BINDINGS), "dtypes": list(TORCH),
-                "importing": False, "gradient": True}
+                "importing": False, "gradient": True, "passes": list(inductor.PASSES) if self.compile else []}
 
     def prepare(self, graph, model, isolated, profile):
         state = State()
         state.isolated, state.profile = isolated, profile
+        if graph.kernels:
+            state.order = {node.id: i for i, node in enumerate(graph.nodes)}
+            state.kernels = inductor.Kernels() if self.compile else None
         state.input_names = [item["name"] for item in graph.inputs]
         state.output_names = [item["name"] for item in graph.outputs]
         state.weights = {name: to_torch(tensor) for name, tensor in graph.initialisers.items()}
-        constants = dict(state.weights)
         split = training.Split(graph) if graph.training else None
+        tracked = split.gradients if split else ()  # an input of autograd is no constant
+        constants = {name: weight for name, weight in state.weights.items() if name not in tracked}
         if split and split.native:
             before = [self._step(state, node, graph.opset, constants) for node in split.before]
             state.steps = [self._step(state, node, graph.opset, constants) for node in split.after]
@@ -198,7 +223,7 @@ class Torch(Backend):
         if state.isolated:
             others = [step for step in state.steps if not isinstance(step, training.GradientStep)]
             parts = [CompiledSteps(self.compile, others, state, state.output_names)] if others else []
-            return parts + ([CompiledGradients(self.compile, gradients)] if gradients else [])
+            return parts + ([CompiledGradients(self.compile, gradients, state)] if gradients else [])
         parts, run, asked = [], [], set(state.output_names)
         for step in [*reversed(state.steps), None]:
             if step is not None and step not in gradients:
@@ -209,11 +234,27 @@ class Torch(Backend):
                 asked |= {name for own in run for name, _ in own.inputs if name}
                 run = []
             if step is not None:
-                parts.insert(0, CompiledGradients(self.compile, [step]))
+                parts.insert(0, CompiledGradients(self.compile, [step], state))
                 asked |= {name for name, _ in step.inputs if name}
         return parts
 
     def run(self, state, inputs):
+        recording = state.kernels.recording() if state.kernels is not None and not state.has_run else nullcontext()
+        with recording:
+            result = self._run(state, inputs)
+        state.has_run = True
+        return result
+
+    def kernels(self, state):
+        """Inductor generates them in the first run. Eagerly each node is a kernel of its own."""
+        if state.kernels is None:
+            steps = (state.backward.steps if state.backward else []) + state.steps
+            return [(step.op, [step.id]) for step in steps]
+        if not state.has_run:
+            return None
+        return [(name, sorted(nodes, key=state.order.get)) for name, nodes in state.kernels]
+
+    def _run(self, state, inputs):
         values = {name: to_torch(tensor) for name, tensor in inputs.items()}
         missing = [name for name in state.input_names if name not in values]
         if missing:
@@ -266,7 +307,9 @@ class Torch(Backend):
                     parts.append(part)
                     continue
                 except Exception:  # find out whose fault it is
-                    single = [CompiledGradients(self.compile, [step]) if isinstance(step, training.GradientStep) else
+                    if state.kernels is not None:
+                        state.kernels.forget()
+                    single = [CompiledGradients(self.compile, [step], state) if isinstance(step, training.GradientStep) else
                               CompiledSteps(self.compile, [step], state, state.output_names) for step in part.steps]
             else:
                 single = [part]

@@ -1,43 +1,10 @@
 // The frameworks' own workers, where they are installed: on whole networks, on isolated nodes, in every dtype.
 #include <gmock/gmock.h>
 
-#include "base/npy.h"
-#include "graph/onnx_reader.h"
-#include "graph/segments.h"
-#include "reference/differentiate.h"
-#include "reference/evaluate.h"
-#include "workers/environment.h"
-#include "workers/open.h"
-#include "workers/test_worker.h"
+#include "workers/frameworks.h"
 
 namespace opdiff::test {
 namespace {
-
-bool installed(const std::string& name) { return !installed_backends(name).empty(); }
-
-std::unique_ptr<Backend> open(const std::string& spec) {
-  auto backend = open_backend(spec);
-  if (!backend) {
-    ADD_FAILURE() << backend.error().message;
-    return nullptr;
-  }
-  return *std::move(backend);
-}
-Graph read(const std::string& file) {
-  auto graph = read_onnx(OPDIFF_SOURCE_DIR + file);
-  if (!graph) ADD_FAILURE() << graph.error().message;
-  return graph ? *graph : Graph{};
-}
-
-double largest_difference(const Tensor& a, const Tensor& b) {
-  if (a.shape() != b.shape() || a.dtype() != b.dtype()) return std::numeric_limits<double>::infinity();
-  double largest = 0;
-  for (std::int64_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a.at(i) - b.at(i));
-    if (!(difference <= largest)) largest = difference;
-  }
-  return largest;
-}
 
 class Frameworks : public ::testing::TestWithParam<const char*> {
  protected:
@@ -93,6 +60,74 @@ TEST_P(Frameworks, IsolatedNodesStandApart) {
   EXPECT_EQ(outcome.node_ms.size(), compiled ? 0u : 3u);
 }
 
+TEST_P(Frameworks, SayWhatTheyFuse) {
+  // Inductor compiles anew for it, which takes long: inductor_full_test.cpp.
+  if (std::string_view(GetParam()).find("compile") != std::string_view::npos) return;
+  const auto backend = open(GetParam());
+  ASSERT_TRUE(backend);
+  static const std::map<std::string, Nodes> fused = {{"onnxruntime", {"conv1", "batchnorm1", "relu1"}},
+                                                     {"onednn:postops=1", {"batchnorm1", "relu1"}}};
+  const auto found = fused.find(GetParam());
+  const Nodes expected = found == fused.end() ? Nodes{"relu1"} : found->second;
+  for (const bool profile : {false, true}) {
+    const Outcome outcome = run_model(*backend, "residual12", {.profile = profile, .kernels = true});
+    ASSERT_TRUE(outcome.ok()) << outcome.reason;
+    ASSERT_TRUE(outcome.kernels);
+    EXPECT_EQ(fused_with(outcome, "relu1"), expected);
+    // Each node with arithmetic of its own is in some kernel.
+    std::set<std::string> told;
+    for (const auto& kernel : *outcome.kernels) {
+      EXPECT_FALSE(kernel.name.empty());
+      told.insert(kernel.nodes.begin(), kernel.nodes.end());
+    }
+    for (const char* node : {"conv1", "batchnorm1", "conv2", "batchnorm2", "add", "relu2", "averagepool",
+                             "globalaveragepool", "gemm", "softmax"})
+      EXPECT_TRUE(told.contains(node)) << node;
+  }
+  EXPECT_FALSE(run_model(*backend, "residual12", {}).kernels);
+}
+
+TEST(Onednn, FusesChains) {
+  if (!installed("onednn")) GTEST_SKIP() << "not installed: opdiff backend add onednn";
+  const auto backend = open("onednn:postops=1");
+  ASSERT_TRUE(backend);
+  const Outcome outcome = run_model(*backend, "fused_chains", {.kernels = true});
+  ASSERT_TRUE(outcome.ok() && outcome.kernels) << outcome.reason;
+  for (const auto& [chain, operations] :
+       std::map<std::string, std::string>{{"conv1 relu1", "eltwise_relu"},
+                                          {"conv2 mul2 add2 tanh2", "binary_mul+binary_add+eltwise_tanh"},
+                                          {"conv3 add3 leakyrelu3", "sum+eltwise_relu"},
+                                          {"conv4 sigmoid4 mul4", "eltwise_logistic+binary_mul"},
+                                          {"batchnorm5 relu5", "fuse_norm_relu"},
+                                          {"matmul6 add6 relu6", "binary_add+eltwise_relu"},
+                                          {"gemm7 sub7 mul7 elu7", "binary_sub+binary_mul+eltwise_elu"}}) {
+    const auto found = std::find_if(outcome.kernels->begin(), outcome.kernels->end(), [&](const Kernel& kernel) {
+      return fmt::format("{}", fmt::join(kernel.nodes, " ")) == chain;
+    });
+    ASSERT_NE(found, outcome.kernels->end()) << chain;
+    EXPECT_TRUE(found->name.ends_with(" post:" + operations)) << found->name;
+  }
+}
+
+// In every release that is installed here.
+TEST(Onnxruntime, TellsItsFusionsInEveryRelease) {
+  const auto releases = installed_backends("onnxruntime");
+  if (releases.empty()) GTEST_SKIP() << "not installed: opdiff backend add onnxruntime";
+  for (const auto& release : releases) {
+    for (const char* level : {"basic", "extended", "all"}) {
+      const auto backend = open(fmt::format("onnxruntime@{}:opt={}", release.version, level));
+      ASSERT_TRUE(backend);
+      const Outcome outcome = run_model(*backend, "residual12", {.kernels = true});
+      ASSERT_TRUE(outcome.ok() && outcome.kernels) << outcome.reason;
+      const bool basic = std::string_view(level) == "basic";
+      EXPECT_EQ(fused_with(outcome, "batchnorm1"),
+                basic ? Nodes({"conv1", "batchnorm1"}) : Nodes({"conv1", "batchnorm1", "relu1"}))
+          << release.version << " " << level;
+      EXPECT_EQ(fused_with(outcome, "flatten"), Nodes({"flatten"})) << release.version << " " << level;
+    }
+  }
+}
+
 TEST_P(Frameworks, LowPrecisionTravels) {
   const auto backend = open(GetParam());
   ASSERT_TRUE(backend);
@@ -131,44 +166,14 @@ TEST_P(Frameworks, TrainingGraphs) {
   const auto backend = open(GetParam());
   ASSERT_TRUE(backend);
   if (!backend->info().gradient) return;  // onnxruntime has none
-  Graph graph;
-  graph.opsets = {{"", 17}};
-  const auto shape = [](std::vector<std::int64_t> extents) {
-    std::vector<Dimension> result;
-    for (const auto extent : extents) result.push_back({extent, ""});
-    return result;
-  };
-  const auto counting = [](Shape extents, double step) {
-    std::vector<double> values(static_cast<std::size_t>(element_count(extents)));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = step * (static_cast<double>(i * 7 % 13) - 6);
-    return Tensor::from_doubles(DType::f32, extents, values);
-  };
-  graph.inputs = {{"x", DType::f32, shape({2, 3, 5, 5})}};
-  graph.outputs = {{"y", DType::f32, shape({2, 5})}};
-  graph.initialisers = {
-      {"w", counting({4, 3, 3, 3}, 0.0625)}, {"b", counting({4}, 0.25)}, {"v", counting({4, 5}, 0.125)}};
-  graph.nodes = {{"conv", "Conv", "", {"x", "w", "b"}, {"c"}, {}},
-                 {"relu", "Relu", "", {"c"}, {"r"}, {}},
-                 {"tanh", "Tanh", "", {"r"}, {"t"}, {}},
-                 {"add", "Add", "", {"r", "t"}, {"s"}, {}},
-                 {"pool", "GlobalAveragePool", "", {"s"}, {"p"}, {}},
-                 {"flat", "Flatten", "", {"p"}, {"f"}, {}},
-                 {"dense", "MatMul", "", {"f", "v"}, {"y"}, {}}};
-  const auto types = infer_types(graph, {{"x", {DType::f32, Shape{2, 3, 5, 5}}}});
-  ASSERT_TRUE(types) << types.error().message;
-  auto built = differentiate(graph, *types, {{"y", "dy"}}, {"x", "w", "b", "v"});
-  ASSERT_TRUE(built) << built.error().message;
-  Graph& step = built->graph;
-  step.initialisers["rate"] = Tensor::from_doubles(DType::f32, {}, std::vector<double>{0.5});
-  step.nodes.push_back({"scaled", "Mul", "", {"rate", built->training.gradients.at("w")}, {"dw"}, {}});
-  step.nodes.push_back({"updated", "Sub", "", {"w", "dw"}, {"w/new"}, {}});
-  step.outputs.push_back({"w/new", DType::f32, shape({4, 3, 3, 3})});
-  const TensorMap inputs = {{"x", counting({2, 3, 5, 5}, 0.125)}, {"dy", counting({2, 5}, 0.5)}};
+  TrainingStep made = training_step();
+  Graph& step = made.built.graph;
+  const TensorMap& inputs = made.inputs;
   const Outcome nodes = run_once(*backend, step, inputs);
   ASSERT_TRUE(nodes.ok()) << nodes.reason;
   for (const bool updates : {false, true}) {
-    built->training.updates = updates;
-    const Outcome native = run_once(*backend, step, inputs, {.training = &built->training});
+    made.built.training.updates = updates;
+    const Outcome native = run_once(*backend, step, inputs, {.training = &made.built.training});
     ASSERT_TRUE(native.ok()) << native.reason;
     ASSERT_EQ(native.outputs.size(), nodes.outputs.size());
     for (const auto& [name, tensor] : nodes.outputs)
@@ -176,7 +181,7 @@ TEST_P(Frameworks, TrainingGraphs) {
   }
   // An inner tensor that only the graph's own backward nodes make.
   step.outputs.push_back({"s/gradient", DType::f32, {}});
-  const Outcome inner = run_once(*backend, step, inputs, {.training = &built->training});
+  const Outcome inner = run_once(*backend, step, inputs, {.training = &made.built.training});
   ASSERT_TRUE(inner.ok()) << inner.reason;
   EXPECT_TRUE(inner.outputs.contains("s/gradient"));
 }
@@ -184,7 +189,8 @@ TEST_P(Frameworks, TrainingGraphs) {
 INSTANTIATE_TEST_SUITE_P(All, Frameworks,
                          ::testing::Values("onnxruntime", "onnxruntime:opt=disable",
                                            "onnxruntime:opt=basic,disable=MatMulAddFusion+ConvBNFusion", "torch",
-                                           "torch:mkldnn=0,threads=1", "torch:compile=inductor", "onednn"),
+                                           "torch:mkldnn=0,threads=1", "torch:compile=inductor", "onednn",
+                                           "onednn:postops=1"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace_if(
@@ -202,6 +208,10 @@ TEST(FrameworkOptions, AreChecked) {
     EXPECT_THAT(open_backend("onnxruntime:threads=0").error().message, ::testing::HasSubstr("threads=0"));
     EXPECT_THAT(open_backend("onnxruntime@0.0.1").error().message,
                 ::testing::HasSubstr("opdiff backend add onnxruntime==0.0.1"));
+  }
+  if (installed("torch")) {
+    EXPECT_THAT(open_backend("torch:compile=inductor,disable=NoSuchPart").error().message,
+                ::testing::HasSubstr("disable=NoSuchPart: no such part of inductor; known: fuse_attention"));
   }
   EXPECT_THAT(open_backend("nonsense").error().message,
               ::testing::HasSubstr("there is no backend 'nonsense'; there are: faulty"));
