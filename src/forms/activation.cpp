@@ -5,8 +5,8 @@
 namespace opdiff {
 
 std::vector<ParameterSpec> activation_parameters() {
-  return {{"rows", "rows", 1, 4, 1024},
-          {"columns", "columns", 1, 40, 1024},
+  return {{"rows", "rows", 1, 4, 512},
+          {"columns", "columns", 1, 40, 512},
           {"magnitude", "exponent of the size of x: 2^magnitude", -4, 1, 0}};
 }
 

@@ -12,7 +12,7 @@ struct Images {
 };
 
 inline std::vector<ParameterSpec> image_parameters() {
-  return {{"n", "batch", 1, 4, 8}, {"c", "channels", 1, 5, 64}, {"h", "height", 1, 6, 56}, {"w", "width", 1, 6, 56}};
+  return {{"n", "batch", 1, 4, 2}, {"c", "channels", 1, 5, 64}, {"h", "height", 1, 6, 56}, {"w", "width", 1, 6, 56}};
 }
 inline std::vector<FormRegion> image_regions() {
   return {{"batch 2", {{"n", 2}, {"h", 4}}}, {"one channel", {{"c", 1}}}, {"one image", {{"n", 1}, {"w", 5}}}};

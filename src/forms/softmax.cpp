@@ -15,8 +15,8 @@ std::string DrawnClasses::shifted(SideBuilder& side) const {
 }
 
 std::vector<ParameterSpec> classes_parameters() {
-  return {{"a", "first extent", 1, 4, 16},
-          {"b", "second extent", 1, 6, 128},
+  return {{"a", "first extent", 1, 4, 8},
+          {"b", "second extent", 1, 6, 64},
           {"c", "third extent", 1, 12, 512},
           {"axis", "of the classes", 0, 2, 2}};
 }

@@ -24,8 +24,8 @@ const Form& bn_relu() {
       .kind = FormKind::fusion,
       .title = "BatchNormalization + Relu in one kernel, or as scale, shift and Relu",
       .mathematics =
-          "The normalisation as a x + b of each channel, and the maximum with 0 in the same pass over memory. The bias "
-          "is drawn so that few results come near the kink.",
+          "The normalisation as a x + b of each channel, and the maximum with 0 in the same pass over memory. The "
+          "bias is drawn so that few results come near the kink.",
       .parameters = image_parameters(),
       .conditions = {},
       .regions = image_regions(),

@@ -40,8 +40,7 @@ const Form& constant_folding() {
       .title = "a chain of constants = the constant that it gives",
       .mathematics =
           "Whatever depends on constants alone can be worked out once. The chain is rounded after each operator, the "
-          "one "
-          "constant once.",
+          "one constant once.",
       .parameters = {{"m", "rows of x", 1, 8, 64},
                      {"n", "columns", 1, 12, 512},
                      {"k", "terms of each sum", 1, 16, 512},

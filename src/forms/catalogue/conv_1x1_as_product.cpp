@@ -24,8 +24,7 @@ const Form& conv_1x1_as_product() {
       .title = "Conv of a 1x1 kernel = MatMul",
       .mathematics =
           "A window is one element: y[n,o,p] = sum over c of w[o,c] x[n,c,p], a product for each n. A stride or "
-          "padding "
-          "choose and add positions beforehand.",
+          "padding choose and add positions beforehand.",
       .parameters = convolution_parameters({.c = 128, .o = 128, .extent = 28, .kernel = 1}),
       .conditions = {{"a kernel of 1x1", [](const Parameters& p) { return p.at("kernel") == 1; }}},
       .regions = {{"every position", {{"kernel", 1}, {"stride", 1}, {"pad", 0}}},

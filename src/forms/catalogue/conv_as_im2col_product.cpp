@@ -24,7 +24,7 @@ const Form& conv_as_im2col_product() {
       .mathematics =
           "The elements of all windows are the columns of a matrix [c kernel^2, windows], the kernels the rows of "
           "another: their product is the convolution. Caffe computed it so, and most CPU libraries still do.",
-      .parameters = convolution_parameters({.c = 64, .o = 64, .extent = 28}),
+      .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 28}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}, {"dilation", 1}}},
                   {"stride 2", {{"stride", 2}}},

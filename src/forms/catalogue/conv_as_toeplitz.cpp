@@ -56,7 +56,7 @@ const Form& conv_as_toeplitz() {
           "A convolution is linear in x: its matrix has, in the column of each output element, the weights of the "
           "input elements that its window reads, and zeros. It is dense here; most of the work is products with zero, "
           "which change nothing. The kernel is in the matrix as a constant, so only the gradient of x is compared.",
-      .parameters = convolution_parameters({.c = 3, .o = 8, .extent = 16}),
+      .parameters = convolution_parameters({.c = 3, .o = 8, .extent = 12}),
       .conditions = {kWindowFits, {"a matrix of at most 2^23 elements", &matrix_is_small}},
       .regions = {{"stride 1", {{"stride", 1}, {"dilation", 1}}},
                   {"stride 2", {{"stride", 2}}},

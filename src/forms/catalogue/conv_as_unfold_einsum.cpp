@@ -24,7 +24,7 @@ const Form& conv_as_unfold_einsum() {
       .mathematics =
           "y[n,o,p] = sum over c and k of w[o,c,k] x[n,c,window p, element k]: a window's elements are laid side by "
           "side, and the sum is one contraction. torch.nn.Unfold followed by a product is this.",
-      .parameters = convolution_parameters({.c = 64, .o = 64, .extent = 28}),
+      .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 28}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}, {"dilation", 1}}},
                   {"stride 2", {{"stride", 2}}},

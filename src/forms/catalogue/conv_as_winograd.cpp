@@ -111,11 +111,11 @@ const Form& conv_as_winograd() {
       .title = "Conv of a 3x3 kernel = Winograd's F(2x2, 3x3)",
       .mathematics =
           "Of each tile d of 4x4 inputs, y = A^T [(G w G^T) . (B^T d B)] A gives 2x2 outputs with 16 products a "
-          "channel "
-          "pair instead of 36 (Lavin and Gray, 2016). B^T = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1], A^T = [1 1 1 0; "
-          "0 1 -1 -1], G = [1 0 0; .5 .5 .5; .5 -.5 .5; 0 0 1]. The transforms are sums of slices; tiles overlap by "
-          "two. cuDNN, oneDNN and others choose it by themselves; its error is larger than that of the direct sum.",
-      .parameters = convolution_parameters({.c = 64, .o = 64, .extent = 28}),
+          "channel pair instead of 36 (Lavin and Gray, 2016). B^T = [1 0 -1 0; 0 1 1 0; 0 -1 1 0; 0 1 0 -1], A^T = [1 "
+          "1 1 0; 0 1 -1 -1], G = [1 0 0; .5 .5 .5; .5 -.5 .5; 0 0 1]. The transforms are sums of slices; tiles "
+          "overlap by two. cuDNN, oneDNN and others choose it by themselves; its error is larger than that of the "
+          "direct sum.",
+      .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 28}),
       .conditions = {{"a kernel of 3x3", [](const Parameters& p) { return p.at("kernel") == 3; }},
                      {"strides of 1", [](const Parameters& p) { return p.at("stride") == 1; }},
                      {"dilations of 1", [](const Parameters& p) { return p.at("dilation") == 1; }},

@@ -23,8 +23,8 @@ const Form& conv_bn_relu() {
       .kind = FormKind::fusion,
       .title = "Conv + BatchNormalization + Relu = Conv with folded weights + Relu",
       .mathematics =
-          "conv-bn with a Relu behind it, the block that most convolutional networks repeat; compilers make one kernel "
-          "of it. The bias is drawn so that few results come near the kink.",
+          "conv-bn with a Relu behind it, the block that most convolutional networks repeat; compilers make one "
+          "kernel of it. The bias is drawn so that few results come near the kink.",
       .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 56}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}}}, {"stride 2", {{"stride", 2}}}, {"1x1", {{"kernel", 1}}}},

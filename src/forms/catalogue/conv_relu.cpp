@@ -21,8 +21,8 @@ const Form& conv_relu() {
       .kind = FormKind::fusion,
       .title = "Conv + Relu in one kernel",
       .mathematics =
-          "The maximum with 0 while the sum is still in a register. ONNX has no operator for it, so only a backend can "
-          "fuse it. The bias is drawn so that few results come near the kink.",
+          "The maximum with 0 while the sum is still in a register. ONNX has no operator for it, so only a backend "
+          "can fuse it. The bias is drawn so that few results come near the kink.",
       .parameters = convolution_parameters({.c = 32, .o = 64, .extent = 56}),
       .conditions = {kWindowFits},
       .regions = {{"stride 1", {{"stride", 1}}}, {"stride 2", {{"stride", 2}}}, {"1x1", {{"kernel", 1}}}},

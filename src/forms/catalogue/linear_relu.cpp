@@ -22,8 +22,8 @@ const Form& linear_relu() {
       .kind = FormKind::fusion,
       .title = "Gemm + Relu in one kernel",
       .mathematics =
-          "The maximum with 0 while the sum is still in a register. ONNX has no operator for it, so only a backend can "
-          "fuse it. The bias is drawn so that few results come near the kink.",
+          "The maximum with 0 while the sum is still in a register. ONNX has no operator for it, so only a backend "
+          "can fuse it. The bias is drawn so that few results come near the kink.",
       .parameters = linear_parameters(),
       .conditions = {},
       .regions = linear_regions(),

@@ -34,8 +34,7 @@ const Form& matmul_add() {
       .title = "MatMul + Add = Gemm",
       .mathematics =
           "A bias that broadcasts over the rows is Gemm's C. A batch of matrices by one matrix is one product of all "
-          "their "
-          "rows. onnxruntime's MatMulAddFusion is this.",
+          "their rows. onnxruntime's MatMulAddFusion is this.",
       .parameters = {{"batch", "matrices of x; 0: x is one matrix", 0, 3, 0},
                      {"m", "rows of a matrix", 1, 8, 256},
                      {"n", "columns of the result", 1, 12, 1024},

@@ -9,7 +9,7 @@ void build(FormBuilder& form) {
   const std::int64_t channels = before ? c.c : c.o;
   const std::string factor = form.parameter("factor", {1, channels, 1, 1}, Values::positive);
 
-  SideBuilder chain = form.side(before ? "Mul + Conv" : "Conv + Mul");
+  SideBuilder chain = form.side("Conv and Mul");
   if (before)
     chain.output(chain.node("Conv", {chain.node("Mul", {c.x, factor}), c.weights}, c.attributes()));
   else
@@ -38,8 +38,8 @@ const Form& mul_conv() {
       .kind = FormKind::fusion,
       .title = "Conv + Mul, or Mul + Conv = Conv with scaled weights",
       .mathematics =
-          "A factor of each output channel scales all weights that make it, a factor of each input channel all weights "
-          "that read it: padding is 0 and stays 0. The folded weights are rounded once more.",
+          "A factor of each output channel scales all weights that make it, a factor of each input channel all "
+          "weights that read it: padding is 0 and stays 0. The folded weights are rounded once more.",
       .parameters = parameters(),
       .conditions = {kWindowFits},
       .regions = {{"after", {{"before", 0}, {"stride", 1}}}, {"before", {{"before", 1}}}, {"1x1", {{"kernel", 1}}}},

@@ -40,9 +40,8 @@ const Form& transpose_matmul() {
       .title = "Transpose + MatMul (+ Add) = Gemm with transA, transB",
       .mathematics =
           "A product reads its operand by columns instead of moving it. A permutation that moves nothing must not be "
-          "taken "
-          "for a transpose: onnxruntime's GemmTransposeFusion does that (microsoft/onnxruntime#32228), which square "
-          "operands hide.",
+          "taken for a transpose: onnxruntime's GemmTransposeFusion does that (microsoft/onnxruntime#32228), which "
+          "square operands hide.",
       .parameters = {{"m", "rows of the result", 1, 8, 256},
                      {"n", "columns of the result", 1, 12, 512},
                      {"k", "terms of each sum", 1, 24, 512},

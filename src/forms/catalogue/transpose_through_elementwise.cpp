@@ -45,8 +45,8 @@ const Form& transpose_through_elementwise() {
           "An elementwise function does not know where its elements are. Optimisers push transposes through such "
           "operators until two of them meet and cancel.",
       .parameters = {{"a", "first extent", 1, 5, 64},
-                     {"b", "second extent", 1, 6, 128},
-                     {"c", "third extent", 1, 7, 128},
+                     {"b", "second extent", 1, 6, 64},
+                     {"c", "third extent", 1, 7, 64},
                      {"op", "0 Relu, 1 Sigmoid, 2 Tanh, 3 Add, 4 Mul, 5 Sub", 0, kCount - 1, 3},
                      {"permutation", "of the axes, in lexicographic order; 0 is the identity", 0, 5, 5}},
       .conditions = {{"an operator from 0 to 5", &op_exists}, {"a permutation from 0 to 5", &permutation_exists}},
