@@ -57,11 +57,17 @@ std::optional<double> FormCost::median_ms() const {
 
 double FormCost::spread_ms() const { return wall_ms.empty() ? 0 : quantile(wall_ms, 0.75) - quantile(wall_ms, 0.25); }
 
+std::size_t computing_kernels(const std::vector<Kernel>& kernels) {
+  const auto count = std::count_if(kernels.begin(), kernels.end(), [](const Kernel& k) { return !k.nodes.empty(); });
+  return count == 0 ? kernels.size() : static_cast<std::size_t>(count);
+}
+
 std::optional<bool> fused(const FormRow& row) {
   const auto& before = row.plain_cost.kernels;
   const auto& after = row.whole_cost.kernels;
   if (!before || !after) return std::nullopt;
-  return after->size() < before->size();
+  return computing_kernels(*after) < computing_kernels(*before) ||
+         std::any_of(after->begin(), after->end(), [](const Kernel& kernel) { return kernel.nodes.size() > 1; });
 }
 
 Expected<void> measure_form(const Form& form, Workers& workers, const MeasureOptions& options,

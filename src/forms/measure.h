@@ -19,7 +19,10 @@ struct MeasureOptions {
 Expected<void> measure_form(const Form& form, Workers& workers, const MeasureOptions& options,
                             std::vector<FormRow>& rows);
 
-// Whether the optimiser made fewer kernels of it; nullopt: the backend does not say.
+// Kernels that stand for nodes of the graph. Reorders of a layout do not; a backend that cannot tell counts all.
+std::size_t computing_kernels(const std::vector<Kernel>& kernels);
+
+// Whether the optimiser made fewer kernels of it, or one of several nodes; nullopt: the backend does not say.
 std::optional<bool> fused(const FormRow& row);
 
 }  // namespace opdiff

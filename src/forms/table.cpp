@@ -36,7 +36,9 @@ std::string kernels_of(const FormRow& row) {
   const auto& before = row.plain_cost.kernels;
   const auto& after = row.whole_cost.kernels;
   if (!before && !after) return "not said";
-  const auto count = [](const auto& kernels) { return kernels ? std::to_string(kernels->size()) : std::string("?"); };
+  const auto count = [](const auto& kernels) {
+    return kernels ? std::to_string(computing_kernels(*kernels)) : std::string("?");
+  };
   if (row.backend == row.plain_backend) return count(before);
   std::string text = fmt::format("{} -> {}", count(before), count(after));
   if (after && fused(row).value_or(false)) text += ": " + names(*after).substr(0, 120);
@@ -172,7 +174,7 @@ std::string csv(const FormReport& report) {
       "whole_ms,whole_spread_ms,speed_up,plain_peak_bytes,whole_peak_bytes,verdict\n";
   const auto optional = [](const auto& value) { return value ? fmt::format("{}", *value) : std::string(); };
   const auto count = [](const FormCost& cost) {
-    return cost.kernels ? std::to_string(cost.kernels->size()) : std::string();
+    return cost.kernels ? std::to_string(computing_kernels(*cost.kernels)) : std::string();
   };
   for (const FormRow& r : report.rows)
     text +=
