@@ -105,6 +105,13 @@ def gemm(call, a, b, c=None):
     return torch.addmm(c, a, b, beta=beta, alpha=alpha)
 
 
+@binding("Einsum")
+def einsum(call, *operands):
+    if operands[0].dtype in (torch.int8, torch.int16, torch.int32, torch.uint8):
+        raise Unsupported(f"einsum of {operands[0].dtype}: torch adds it up in int64")
+    return torch.einsum(call.get("equation"), *operands)
+
+
 @binding("Div")
 def div(call, a, b):
     return torch.div(a, b) if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc")

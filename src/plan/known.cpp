@@ -1,6 +1,8 @@
 // Matches entries of known.toml; plan/known_reader.cpp reads them.
 #include "plan/known.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -27,6 +29,8 @@ bool compare(double left, Relation relation, double right) {
   switch (relation) {
     case Relation::is: return left == right;
     case Relation::is_not: return left != right;
+    case Relation::like:
+    case Relation::not_like: return false;  // of text
     case Relation::less: return left < right;
     case Relation::at_most: return left <= right;
     case Relation::greater: return left > right;
@@ -49,11 +53,15 @@ std::vector<double> numbers_of(const Node& node, const std::string& name) {
       found->second);
 }
 
+bool is_negated(const KnownTerm& term) {
+  return term.relation == Relation::is_not || term.relation == Relation::not_like;
+}
+
 // `is not` of alternatives: none of them.
 template <class Holds>
 bool any_or_none(const KnownTerm& term, const Holds& is) {
   const bool any = std::any_of(term.values.begin(), term.values.end(), is);
-  return term.relation == Relation::is_not ? !any : any;
+  return is_negated(term) ? !any : any;
 }
 
 bool number_holds(const KnownTerm& term, double value) {
@@ -69,11 +77,14 @@ bool attribute_holds(const KnownTerm& term, const Node& node) {
     return false;
   }
   const auto found = node.attributes.find(term.name);
+  const bool pattern = term.relation == Relation::like || term.relation == Relation::not_like;
   const Relation relation = term.relation == Relation::is_not ? Relation::is : term.relation;
   const auto single = [&](const auto& value, const std::string& text) {
     if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) {
       const auto number = known_number(text);
       return number && compare(static_cast<double>(value), relation, *number);
+    } else if (pattern) {
+      return fnmatch(text.c_str(), value.c_str(), 0) == 0;
     } else {
       return relation == Relation::is && value == text;
     }

@@ -18,7 +18,7 @@ namespace opdiff {
 // One term of a predicate: SUBJECT [NAME or number] RELATION VALUE|VALUE..., or attribute NAME RELATION attribute NAME.
 struct KnownTerm {
   enum class Subject { input, dtype, attribute, option, rank, dimension, opset, result };
-  enum class Relation { is, is_not, less, at_most, greater, at_least };
+  enum class Relation { is, is_not, like, not_like, less, at_most, greater, at_least };
   Subject subject = Subject::dtype;
   std::string name;  // of an attribute or option
   int place = 0;     // which input; which dimension of the first input, from the end when negative

@@ -48,20 +48,20 @@ const std::map<std::string, Subject> kSubjects = {{"input", Subject::input},    
                                                   {"attribute", Subject::attribute}, {"option", Subject::option},
                                                   {"rank", Subject::rank},           {"dimension", Subject::dimension},
                                                   {"opset", Subject::opset},         {"result", Subject::result}};
-const std::map<std::string, Relation> kRelations = {{"is", Relation::is},
-                                                    {"<", Relation::less},
-                                                    {"<=", Relation::at_most},
-                                                    {">", Relation::greater},
-                                                    {">=", Relation::at_least}};
+const std::map<std::string, Relation> kRelations = {{"is", Relation::is},     {"like", Relation::like},
+                                                    {"<", Relation::less},    {"<=", Relation::at_most},
+                                                    {">", Relation::greater}, {">=", Relation::at_least}};
 const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "subnormal", "lowest"};
 const std::set<std::string> kResults = {"refused"};
 
 Expected<void> check_values(const KnownTerm& term) {
-  const bool ordered = term.relation != Relation::is && term.relation != Relation::is_not;
+  const bool pattern = term.relation == Relation::like || term.relation == Relation::not_like;
+  const bool ordered = !pattern && term.relation != Relation::is && term.relation != Relation::is_not;
   const bool numeric =
       term.subject == Subject::rank || term.subject == Subject::dimension || term.subject == Subject::opset;
   if (ordered && !numeric && term.subject != Subject::attribute)
     return make_error("only attribute, rank, dimension and opset can be compared with < <= > >=");
+  if (pattern && term.subject != Subject::attribute) return make_error("only an attribute can be like a pattern");
   if (term.relation == Relation::is_not && (term.subject == Subject::input || term.subject == Subject::result))
     return make_error("'is not' is not for {}", term.subject == Subject::input ? "input" : "result");
   for (const std::string& value : term.values) {
@@ -99,10 +99,13 @@ Expected<KnownTerm> parse_term(std::string_view text) {
                         term.subject == Subject::input ? "an input" : "a dimension");
     term.place = *place;
   }
-  const auto relation = kRelations.find(next());
-  if (relation == kRelations.end())
-    return make_error("term '{}': expected 'is', 'is not', <, <=, > or >= after {}", text, subject);
-  term.relation = relation->second;
+  std::string word = next();
+  const bool not_like = word == "not";
+  if (not_like) word = next();
+  const auto relation = kRelations.find(word);
+  if (relation == kRelations.end() || (not_like && relation->second != Relation::like))
+    return make_error("term '{}': expected 'is', 'is not', 'like', 'not like', <, <=, > or >= after {}", text, subject);
+  term.relation = not_like ? Relation::not_like : relation->second;
   if (term.relation == Relation::is && at < words.size() && words[at] == "not") {
     term.relation = Relation::is_not;
     ++at;

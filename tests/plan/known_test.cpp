@@ -167,6 +167,12 @@ TEST(Known, Attributes) {
   EXPECT_FALSE(holds("attribute auto_pad is VALID"));
   EXPECT_TRUE(holds("attribute auto_pad is not VALID"));
   EXPECT_FALSE(holds("attribute auto_pad is not VALID|SAME_UPPER"));
+  EXPECT_TRUE(holds("attribute auto_pad like SAME_*"));
+  EXPECT_TRUE(holds("attribute auto_pad like VALID|*[A-F]_UPPER"));
+  EXPECT_FALSE(holds("attribute auto_pad like [a-z]*"));
+  EXPECT_FALSE(holds("attribute auto_pad not like *UPPER"));
+  EXPECT_TRUE(holds("attribute auto_pad not like *LOWER"));
+  EXPECT_FALSE(holds("attribute ceil_mode like *"));
   EXPECT_TRUE(holds("attribute strides > 2"));
   EXPECT_FALSE(holds("attribute strides > 3"));
   EXPECT_TRUE(holds("attribute strides >= 3"));
@@ -263,6 +269,10 @@ TEST(Known, BadPredicatesAreRefusedWithTheTerm) {
                            "attribute axis > x",
                            "attribute axis is 1 2",
                            "attribute axis is |1",
+                           "attribute axis like",
+                           "attribute axis not is 1",
+                           "attribute axis not",
+                           "dtype like flo*",
                            "rank is four",
                            "rank is 1e999",
                            "dimension is 3",
