@@ -23,16 +23,7 @@ Dims read(const sdk::Node& node, const std::string& name, std::size_t count, std
   return values;
 }
 
-}  // namespace
-
-Dims Window::onednn_dilations() const {
-  Dims result = dilations;
-  for (auto& value : result) --value;
-  return result;
-}
-
-Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel) {
-  const std::size_t rank = spatial.size();
+Window read_attributes(const sdk::Node& node, std::size_t rank, const Dims& kernel) {
   Window window;
   if (kernel.empty() && !node.has("kernel_shape")) throw std::invalid_argument("attribute 'kernel_shape' is missing");
   window.kernel = node.has("kernel_shape") ? read(node, "kernel_shape", rank, 1, 1) : kernel;
@@ -53,6 +44,21 @@ Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kerne
   } else if (mode != "VALID" && mode != "SAME_UPPER" && mode != "SAME_LOWER") {
     throw std::invalid_argument("attribute 'auto_pad' is '" + mode + "'");
   }
+  return window;
+}
+
+}  // namespace
+
+Dims Window::onednn_dilations() const {
+  Dims result = dilations;
+  for (auto& value : result) --value;
+  return result;
+}
+
+Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel) {
+  const std::size_t rank = spatial.size();
+  Window window = read_attributes(node, rank, kernel);
+  const std::string mode = node.string("auto_pad", "NOTSET");
   const bool ceiling = node.integer("ceil_mode", 0) != 0;
   for (std::size_t i = 0; i < rank; ++i) {
     const std::int64_t extent = (window.kernel[i] - 1) * window.dilations[i] + 1;
@@ -78,6 +84,28 @@ Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kerne
       ++count;
     }
     window.output.push_back(count);
+  }
+  return window;
+}
+
+Window read_transposed_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel) {
+  const std::size_t rank = spatial.size();
+  Window window = read_attributes(node, rank, kernel);
+  const Dims padding = read(node, "output_padding", rank, 0, 0);
+  const Dims shape = node.has("output_shape") ? read(node, "output_shape", rank, 1, 1) : Dims();
+  const std::string mode = node.string("auto_pad", "NOTSET");
+  for (std::size_t i = 0; i < rank; ++i) {
+    const std::int64_t stride = window.strides[i];
+    const std::int64_t reached = (spatial[i] - 1) * stride + (window.kernel[i] - 1) * window.dilations[i] + 1;
+    std::int64_t size = reached + padding[i] - window.begin[i] - window.end[i];
+    if (!shape.empty() || mode == "SAME_UPPER" || mode == "SAME_LOWER") {
+      const std::int64_t whole = reached + padding[i];
+      size = shape.empty() ? std::min(whole, spatial[i] * stride) : shape[i];
+      const std::int64_t total = std::max<std::int64_t>(whole - size, 0);
+      window.begin[i] = mode == "SAME_UPPER" ? total / 2 : total - total / 2;
+    }
+    window.output.push_back(size);
+    window.end[i] = reached - window.begin[i] - size;
   }
   return window;
 }

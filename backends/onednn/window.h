@@ -1,4 +1,4 @@
-// The sliding window of convolution and pooling: ONNX's attributes resolved to explicit numbers, checked.
+// The sliding window of convolutions and pooling: ONNX's attributes resolved to explicit numbers, checked.
 #pragma once
 
 #include "node_builder.h"
@@ -16,5 +16,9 @@ struct Window {
 // `spatial`: the input's spatial dimensions. `kernel`: the weights' dimensions, or empty where the attribute
 // kernel_shape is required. Throws std::invalid_argument naming the attribute.
 Window read_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel);
+
+// Of ConvTranspose: `output` is its result's, `begin` and `end` what is cut off; where the result goes on behind the
+// last tap, `end` is negative.
+Window read_transposed_window(const sdk::Node& node, const Dims& spatial, const Dims& kernel);
 
 }  // namespace opdiff::onednn

@@ -1,8 +1,8 @@
 """From ONNX operators to native torch calls. Each binding is a function of a Call and of the node's inputs.
 
 Data may be moved (padded, sliced, reshaped) to meet a call's terms; arithmetic is torch's alone. Where torch has no
-native equivalent the binding raises Unsupported. pooling.py has Conv's and the pools' geometry, updates.py the losses
-and optimisers.
+native equivalent the binding raises Unsupported. pooling.py has the convolutions' and the pools' geometry, updates.py
+the losses and optimisers.
 """
 import torch
 import torch.nn.functional as F
@@ -70,8 +70,8 @@ def scalar(value):
 
 
 BINDINGS.update({
-    "Conv": pooling.convolution, "MaxPool": pooling.max_pool, "AveragePool": pooling.average_pool,
-    "GlobalAveragePool": pooling.global_average_pool,
+    "Conv": pooling.convolution, "ConvTranspose": pooling.transposed_convolution, "MaxPool": pooling.max_pool,
+    "AveragePool": pooling.average_pool, "GlobalAveragePool": pooling.global_average_pool,
     "Relu": lambda call, x: torch.relu(x),
     "LeakyRelu": lambda call, x: F.leaky_relu(x, call.get("alpha", 0.009999999776482582)),  # 0.01 in float
     "Sigmoid": lambda call, x: torch.sigmoid(x),

@@ -1,10 +1,11 @@
-"""Conv and the pools: ONNX's geometry (pads, auto_pad, ceil_mode) on torch's native calls."""
+"""Conv, ConvTranspose and the pools: ONNX's geometry (pads, auto_pad, ceil_mode) on torch's native calls."""
 import torch
 import torch.nn.functional as F
 
 from opdiff_worker import Unsupported
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TRANSPOSED_CONVOLUTIONS = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 AVERAGE_POOLS = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 GLOBAL_AVERAGE_POOLS = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
@@ -67,6 +68,44 @@ def convolution(call, x, weight, bias=None):
     if not geometry.symmetric():
         x, padding = geometry.pad(x, 0), 0
     return CONVOLUTIONS[spatial](x, weight, bias, geometry.strides, padding, geometry.dilations, call.get("group", 1))
+
+
+def transposed_convolution(call, x, weight, bias=None):
+    """torch cuts as much off the beginning as off the end, less its output_padding; the rest is cut off the result."""
+    spatial = dimensions("ConvTranspose", x)
+    strides = call.get("strides") or [1] * spatial
+    dilations = call.get("dilations") or [1] * spatial
+    extra = call.get("output_padding") or [0] * spatial
+    pads = call.get("pads") or [0] * (2 * spatial)
+    auto, shape = call.get("auto_pad", "NOTSET"), call.get("output_shape")
+    padding, output_padding, cuts = [], [], []
+    for i, (stride, dilation) in enumerate(zip(strides, dilations)):
+        reached = (x.shape[2 + i] - 1) * stride + (weight.shape[2 + i] - 1) * dilation + 1
+        whole = reached + extra[i]
+        begin, size = pads[i], whole - pads[i] - pads[spatial + i]
+        if shape or auto in ("SAME_UPPER", "SAME_LOWER"):
+            size = shape[i] if shape else min(whole, x.shape[2 + i] * stride)
+            total = max(whole - size, 0)
+            begin = total // 2 if auto == "SAME_UPPER" else total - total // 2
+        elif auto == "VALID":
+            begin, size = 0, whole
+        end = reached - begin - size  # negative: beyond the last tap
+        if end > begin or begin - end < max(stride, dilation):
+            padding.append(begin)
+            output_padding.append(max(begin - end, 0))
+            cuts.append((0, size))
+        elif end >= 0:
+            padding.append(end)
+            output_padding.append(0)
+            cuts.append((begin - end, size))
+        else:
+            raise Unsupported(f"ConvTranspose to {size} elements along spatial axis {i}, {-end} beyond the last tap")
+    result = TRANSPOSED_CONVOLUTIONS[spatial](x, weight, bias, strides, padding, output_padding, call.get("group", 1),
+                                              dilations)
+    for i, (start, size) in enumerate(cuts):
+        if result.shape[2 + i] != size:
+            result = result.narrow(2 + i, start, size)
+    return result
 
 
 def _trim(result, geometry):

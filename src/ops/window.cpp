@@ -22,12 +22,9 @@ Expected<Shape> spatial_attribute(const Call& call, const std::string& name, std
   return values;
 }
 
-}  // namespace
-
-Expected<Window> make_window(const Call& call, const Shape& input_spatial, const Shape& kernel, bool pooling) {
-  const std::size_t rank = input_spatial.size();
+// What the attributes say by themselves: kernel, strides, dilations, and pads where they are given.
+Expected<Window> read_window(const Call& call, std::size_t rank, const Shape& kernel) {
   Window w;
-  w.input = input_spatial;
   w.kernel = kernel;
   if (kernel.size() != rank)
     return make_error("attribute 'kernel_shape' is {}, expected {} values for {} spatial dimensions", to_string(kernel),
@@ -43,25 +40,43 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     return make_error("attribute 'auto_pad' is '{}', expected NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad);
   w.pads_begin.assign(rank, 0);
   w.pads_end.assign(rank, 0);
-  const bool ceil_mode = pooling && call.integer("ceil_mode", 0) != 0;
+  w.input.assign(rank, 0);
   w.output.assign(rank, 0);
-  if (auto_pad == "NOTSET") {
-    const Shape pads = call.integers("pads", Shape(2 * rank, 0));
-    if (pads.size() != 2 * rank)
-      return make_error("attribute 'pads' is {}, expected {} values (begins, then ends)", to_string(pads), 2 * rank);
-    for (const std::int64_t p : pads)
-      if (p < 0 || p > kLargest)
-        return make_error("attribute 'pads' is {}, values must not be negative nor above 2^30", to_string(pads));
-    std::copy_n(pads.begin(), rank, w.pads_begin.begin());
-    std::copy_n(pads.begin() + static_cast<std::ptrdiff_t>(rank), rank, w.pads_end.begin());
-  }
+  if (auto_pad != "NOTSET") return w;
+  const Shape pads = call.integers("pads", Shape(2 * rank, 0));
+  if (pads.size() != 2 * rank)
+    return make_error("attribute 'pads' is {}, expected {} values (begins, then ends)", to_string(pads), 2 * rank);
+  for (const std::int64_t p : pads)
+    if (p < 0 || p > kLargest)
+      return make_error("attribute 'pads' is {}, values must not be negative nor above 2^30", to_string(pads));
+  std::copy_n(pads.begin(), rank, w.pads_begin.begin());
+  std::copy_n(pads.begin() + static_cast<std::ptrdiff_t>(rank), rank, w.pads_end.begin());
+  return w;
+}
+
+std::int64_t reach_of(const Window& w, std::size_t d) { return (w.kernel[d] - 1) * w.dilations[d] + 1; }
+
+// The odd element of a total padding is at the end (SAME_UPPER) or at the beginning.
+void split_padding(Window& w, std::size_t d, std::int64_t total, bool upper) {
+  w.pads_begin[d] = upper ? total / 2 : total - total / 2;
+  w.pads_end[d] = total - w.pads_begin[d];
+}
+
+}  // namespace
+
+Expected<Window> make_window(const Call& call, const Shape& input_spatial, const Shape& kernel, bool pooling) {
+  const std::size_t rank = input_spatial.size();
+  OPDIFF_TRY(Window w, read_window(call, rank, kernel));
+  w.input = input_spatial;
+  const std::string auto_pad = call.text("auto_pad", "NOTSET");
+  const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
+  const bool ceil_mode = pooling && call.integer("ceil_mode", 0) != 0;
   for (std::size_t d = 0; d < rank; ++d) {
-    const std::int64_t reach = (w.kernel[d] - 1) * w.dilations[d] + 1;
-    if (auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER") {
+    const std::int64_t reach = reach_of(w, d);
+    if (same) {
       w.output[d] = (w.input[d] + w.strides[d] - 1) / w.strides[d];
       const std::int64_t total = std::max<std::int64_t>((w.output[d] - 1) * w.strides[d] + reach - w.input[d], 0);
-      w.pads_begin[d] = auto_pad == "SAME_UPPER" ? total / 2 : total - total / 2;
-      w.pads_end[d] = total - w.pads_begin[d];
+      split_padding(w, d, total, auto_pad == "SAME_UPPER");
       continue;
     }
     const std::int64_t room = w.input[d] + w.pads_begin[d] + w.pads_end[d] - reach;
@@ -72,6 +87,39 @@ Expected<Window> make_window(const Call& call, const Shape& input_spatial, const
     w.output[d] = room / w.strides[d] + 1;
     if (ceil_mode && room % w.strides[d] != 0 && w.output[d] * w.strides[d] < w.input[d] + w.pads_begin[d])
       ++w.output[d];
+  }
+  return w;
+}
+
+Expected<Window> make_transposed_window(const Call& call, const Shape& input_spatial, const Shape& kernel) {
+  const std::size_t rank = input_spatial.size();
+  OPDIFF_TRY(Window w, read_window(call, rank, kernel));
+  w.output = input_spatial;
+  OPDIFF_TRY(const Shape output_padding, spatial_attribute(call, "output_padding", rank, 0, 0));
+  const bool has_shape = call.has_attribute("output_shape");
+  OPDIFF_TRY(const Shape output_shape, spatial_attribute(call, "output_shape", rank, 1, 1));
+  const std::string auto_pad = call.text("auto_pad", "NOTSET");
+  const bool same = auto_pad == "SAME_UPPER" || auto_pad == "SAME_LOWER";
+  if (auto_pad != "NOTSET" && call.has_attribute("pads"))
+    return make_error("attribute 'pads' is given although 'auto_pad' is '{}'", auto_pad);
+  for (std::size_t d = 0; d < rank; ++d) {
+    if (w.output[d] < 1 || w.output[d] > kLargest)
+      return make_error("spatial dimension {} of X has {} elements, expected at least 1 and at most 2^30", d,
+                        w.output[d]);
+    if (output_padding[d] >= std::max(w.strides[d], w.dilations[d]))
+      return make_error("attribute 'output_padding' is {}, each value must be below the stride {} or the dilation {}",
+                        to_string(output_padding), w.strides[d], w.dilations[d]);
+    const std::int64_t whole = (w.output[d] - 1) * w.strides[d] + reach_of(w, d) + output_padding[d];
+    if (has_shape || same) {
+      const std::int64_t wanted = has_shape ? output_shape[d] : w.output[d] * w.strides[d];
+      split_padding(w, d, std::max<std::int64_t>(whole - wanted, 0), auto_pad == "SAME_UPPER");
+      w.input[d] = has_shape ? wanted : std::min(whole, wanted);
+      continue;
+    }
+    w.input[d] = whole - w.pads_begin[d] - w.pads_end[d];
+    if (w.input[d] < 1)
+      return make_error("attribute 'pads' leaves nothing of spatial dimension {}: {} elements less {} + {}", d, whole,
+                        w.pads_begin[d], w.pads_end[d]);
   }
   return w;
 }

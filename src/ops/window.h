@@ -12,6 +12,7 @@ struct Window {
   Shape kernel, strides, dilations, pads_begin, pads_end;
   Shape output;  // spatial extents
 
+  std::int64_t input_size() const { return element_count(input); }
   std::int64_t kernel_size() const { return element_count(kernel); }
   std::int64_t output_size() const { return element_count(output); }
 };
@@ -20,6 +21,11 @@ struct Window {
 // With ceil_mode a last window that would start beyond the input and its begin padding is left out (ONNX operator
 // specification, AveragePool-22 and MaxPool-22).
 Expected<Window> make_window(const Call& call, const Shape& input_spatial, const Shape& kernel, bool pooling);
+
+// The window of the convolution that ConvTranspose turns round: `output` is what it reads, `input` what it makes. Reads
+// strides, dilations, pads, auto_pad, output_padding and output_shape (ConvTranspose-22). Padding is never negative:
+// where a larger result is asked for, it goes on behind the last tap.
+Expected<Window> make_transposed_window(const Call& call, const Shape& input_spatial, const Shape& kernel);
 
 // For output position `out` (flat) and tap `tap` (flat in kernel): the flat input position, or -1 in the padding.
 // `inside_padding` is false where the tap lies beyond the declared end padding (only with ceil_mode).

@@ -63,6 +63,32 @@ def conv(x, w, bias=None, group=1, **window):
     return y
 
 
+def conv_transpose(x, w, bias=None, group=1, strides=None, dilations=None, pads=None, output_padding=None,
+                   output_shape=None, auto_pad="NOTSET", kernel_shape=None):
+    x, w = x.astype(np.float64), w.astype(np.float64)
+    spatial, kernel, rank = x.shape[2:], w.shape[2:], x.ndim - 2
+    strides, dilations = strides or [1] * rank, dilations or [1] * rank
+    whole = [(n - 1) * s + (k - 1) * d + 1 + extra for n, s, k, d, extra in
+             zip(spatial, strides, kernel, dilations, output_padding or [0] * rank)]
+    begin = list((pads or [0] * 2 * rank)[:rank])
+    size = [n - p - q for n, p, q in zip(whole, begin, (pads or [0] * 2 * rank)[rank:])]
+    if output_shape or auto_pad.startswith("SAME"):
+        size = output_shape or [min(n, s * i) for n, s, i in zip(whole, strides, spatial)]
+        totals = [max(n - m, 0) for n, m in zip(whole, size)]
+        begin = [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in totals]
+    y = np.zeros((x.shape[0], group * w.shape[1], *size))
+    step_in, step_out = w.shape[0] // group, w.shape[1]
+    for position in itertools.product(*map(range, spatial)):
+        for tap in itertools.product(*map(range, kernel)):
+            at = tuple(p * s - b + t * d for p, s, b, t, d in zip(position, strides, begin, tap, dilations))
+            if not all(0 <= a < n for a, n in zip(at, size)):
+                continue
+            for g in range(group):
+                rows, columns = slice(g * step_in, (g + 1) * step_in), slice(g * step_out, (g + 1) * step_out)
+                y[(slice(None), columns, *at)] += x[(slice(None), rows, *position)] @ w[(rows, slice(None), *tap)]
+    return y if bias is None else y + bias.astype(np.float64).reshape(-1, *[1] * rank)
+
+
 def pool(x, kind, kernel_shape, count_include_pad=0, **window):
     x = x.astype(np.float64)
     out, found = windows(x, kernel_shape, **window)

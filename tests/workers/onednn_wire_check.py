@@ -105,6 +105,27 @@ def convolutions(check):
     check("Conv", [normal(1, 1, 3, 3, 3, 3), normal(1, 1, 2, 2, 2, 2)], None, expect="unsupported")
 
 
+def transposed_convolutions(check):
+    def run(x, w, bias=None, **attributes):
+        check("ConvTranspose", [x, w, bias], lambda *t: reference.conv_transpose(*t, **attributes), weights=(1, 2),
+              **attributes)
+
+    run(normal(2, 3, 5, 4), normal(3, 4, 3, 3), normal(4))
+    run(normal(1, 6, 5, 4), normal(6, 2, 3, 2), normal(4), group=2, pads=[2, 0, 1, 1], strides=[2, 1])
+    run(normal(1, 16, 4, 4), normal(16, 1, 3, 3), group=16, pads=[1, 1, 1, 1])
+    run(normal(1, 3, 5, 6), normal(3, 5, 3, 2), dilations=[2, 3], pads=[0, 1, 2, 3])
+    run(normal(2, 3, 5), normal(3, 5, 4), normal(5), strides=[3], pads=[1, 2])
+    run(normal(1, 2, 3, 4, 2), normal(2, 3, 2, 3, 2), normal(3), strides=[1, 2, 1], pads=[1, 0, 0, 0, 1, 1])
+    run(normal(1, 3, 4, 4), normal(3, 4, 3, 3), normal(4), strides=[2, 3], output_padding=[1, 2])
+    run(normal(1, 3, 4, 4), normal(3, 4, 3, 3), normal(4), strides=[2, 2], output_shape=[8, 7])
+    for mode in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        run(normal(1, 2, 4, 3), normal(2, 3, 4, 3), strides=[2, 3], auto_pad=mode, kernel_shape=[4, 3])
+    run(normal(0, 3, 5, 4), normal(3, 4, 3, 3), normal(4))
+    check("ConvTranspose", [normal(1, 3, 5, 5), normal(2, 3, 3, 3)], None, expect="error")
+    check("ConvTranspose", [normal(1, 3, 5, 5), normal(3, 3, 3, 3)], None, expect="error", group=2)
+    check("ConvTranspose", [normal(1, 1, 3, 3, 3, 3), normal(1, 1, 2, 2, 2, 2)], None, expect="unsupported")
+
+
 def pools(check):
     for x in (normal(2, 3, 9, 7), normal(1, 17, 8, 8)):
         for attributes in (dict(kernel_shape=[2, 2], strides=[2, 2]), dict(kernel_shape=[3, 2], pads=[1, 0, 2, 1]),
@@ -395,7 +416,7 @@ def main(command, options):
         assert hello["outcome"] == "ok", hello
         print(f"{hello['name']} {hello['version']} on {hello['isa']}: {', '.join(hello['dtypes'])}")
         dtypes = hello["dtypes"]
-        for family in (convolutions, pools, products, normalisations, elementwise, movements):
+        for family in (convolutions, transposed_convolutions, pools, products, normalisations, elementwise, movements):
             before = dict(STEPS)
             family(lambda op, *rest, **keys: check(worker, dtypes, op, *rest, **keys))
             print(f"{family.__name__}: {STEPS['checked'] - before['checked']} checks, {STEPS['failed'] - before['failed']} failed")

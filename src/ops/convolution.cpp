@@ -1,0 +1,83 @@
+#include "ops/convolution.h"
+
+namespace opdiff {
+
+Expected<Shape> convolution_kernel(const Call& call) {
+  const Shape& x = call.shape(0);
+  const Shape& w = call.shape(1);
+  if (call.dtype(0) == DType::bf16 && call.opset() < 22)
+    return make_error("X has type bfloat16, which the operator takes from opset 22 on (opset {})", call.opset());
+  if (x.size() < 3 || x.size() > 5) return make_error("X has shape {}, expected 3 to 5 dimensions", to_string(x));
+  if (w.size() != x.size())
+    return make_error("W has shape {}, expected as many dimensions as X {}", to_string(w), to_string(x));
+  for (int k = 1; k < call.input_count(); ++k)
+    if (call.has(k) && call.dtype(k) != call.dtype(0))
+      return make_error("input {} has type {}, X has {}", k, dtype_name(call.dtype(k)), dtype_name(call.dtype(0)));
+  if (const std::int64_t group = call.integer("group", 1); group < 1)
+    return make_error("attribute 'group' is {}, expected at least 1", group);
+  const Shape kernel(w.begin() + 2, w.end());
+  if (const Shape declared = call.integers("kernel_shape", kernel); declared != kernel)
+    return make_error("attribute 'kernel_shape' is {}, but W has the spatial shape {}", to_string(declared),
+                      to_string(kernel));
+  return kernel;
+}
+
+Reduction convolve_terms(const Convolution& c, const Tensor& x, const Tensor& w, std::int64_t index) {
+  const std::int64_t taps = c.taps(), channel = index / c.positions();
+  const std::int64_t m = channel % (c.group * c.rows), first = channel / c.rows * c.depth;
+  Reduction r;
+  r.extents = {c.depth};
+  r.extents.insert(r.extents.end(), c.window.kernel.begin(), c.window.kernel.end());
+  for (std::int64_t d = 0; d < c.depth; ++d)
+    for (std::int64_t k = 0; k < taps; ++k) {
+      const std::int64_t i = tap_at(c.window, index % c.positions(), k).input;
+      r.a.push_back(i < 0 ? 0 : x.at((first + d) * c.plane() + i));
+      r.b.push_back(w.at((m * c.depth + d) * taps + k));
+    }
+  return r;
+}
+
+Reduction convolve_transposed_terms(const Convolution& c, const Tensor& y, const Tensor& w, std::int64_t index) {
+  const std::int64_t taps = c.taps(), channel = index / c.plane();
+  const std::int64_t first = channel / c.depth * c.rows, d = channel % c.depth;
+  const std::int64_t kernels = channel % (c.group * c.depth) / c.depth * c.rows;
+  const std::vector<std::int64_t> reader = tap_readers(c, tap_table(c.window));
+  Reduction r;
+  r.extents = {c.rows};
+  r.extents.insert(r.extents.end(), c.window.kernel.begin(), c.window.kernel.end());
+  for (std::int64_t m = 0; m < c.rows; ++m)
+    for (std::int64_t k = 0; k < taps; ++k) {
+      const std::int64_t o = reader[static_cast<std::size_t>(k * c.plane() + index % c.plane())];
+      r.a.push_back(o < 0 ? 0 : y.at((first + m) * c.positions() + o));
+      r.b.push_back(w.at(((kernels + m) * c.depth + d) * taps + k));
+    }
+  return r;
+}
+
+Reduction convolve_weights_terms(const Convolution& c, const Tensor& y, const Tensor& x, std::int64_t index) {
+  const std::int64_t taps = c.taps(), m = index / taps / c.depth;
+  const std::int64_t d = m / c.rows * c.depth + index / taps % c.depth;
+  Reduction r;
+  r.extents = {c.batch};
+  r.extents.insert(r.extents.end(), c.window.output.begin(), c.window.output.end());
+  for (std::int64_t n = 0; n < c.batch; ++n)
+    for (std::int64_t o = 0; o < c.positions(); ++o) {
+      const std::int64_t i = tap_at(c.window, o, index % taps).input;
+      r.a.push_back(y.at((n * c.group * c.rows + m) * c.positions() + o));
+      r.b.push_back(i < 0 ? 0 : x.at((n * c.group * c.depth + d) * c.plane() + i));
+    }
+  return r;
+}
+
+Reduction channel_terms(const Tensor& values, std::int64_t channel) {
+  const Shape& shape = values.shape();
+  Reduction r;
+  r.extents = {shape[0]};
+  r.extents.insert(r.extents.end(), shape.begin() + 2, shape.end());
+  const std::int64_t plane = element_count(r.extents) / std::max<std::int64_t>(shape[0], 1);
+  for (std::int64_t n = 0; n < shape[0]; ++n)
+    for (std::int64_t i = 0; i < plane; ++i) r.a.push_back(values.at((n * shape[1] + channel) * plane + i));
+  return r;
+}
+
+}  // namespace opdiff
