@@ -148,7 +148,7 @@ struct Eltwise {
   float beta = 0;
 };
 bool is_eltwise(const std::string& op);
-std::optional<dnnl::algorithm> binary_algorithm(const std::string& op);  // of Add, Sub, Mul and Div
+std::optional<dnnl::algorithm> binary_algorithm(const std::string& op);  // of Add, Sub, Mul, Div, Max and Min
 Eltwise eltwise_of(const NodeBuilder& builder);
 
 }  // namespace opdiff::onednn

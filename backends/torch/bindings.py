@@ -4,6 +4,8 @@ Data may be moved (padded, sliced, reshaped) to meet a call's terms; arithmetic 
 native equivalent the binding raises Unsupported. pooling.py has the convolutions' and the pools' geometry, updates.py
 the losses and optimisers.
 """
+import functools
+
 import torch
 import torch.nn.functional as F
 
@@ -21,7 +23,7 @@ ONNX_CODES = {1: "float", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "in
 BINDINGS = {}
 # Inputs that torch wants as Python numbers: handed over as lists or scalars when they are constants of the graph.
 STATIC_INPUTS = {"Reshape": {1}, "Slice": {1, 2, 3, 4}, "Pad": {1, 2, 3}, "Squeeze": {1}, "Unsqueeze": {1},
-                 "ReduceMean": {1}, "Clip": {1, 2}, "Dropout": {1, 2}}
+                 "ReduceMean": {1}, "ReduceSum": {1}, "ReduceMax": {1}, "ReduceMin": {1}, "Clip": {1, 2}, "Dropout": {1, 2}}
 
 
 # A constant without dimensions is a number in torch's code, x * 0.5: its compiler's patterns know it as such.
@@ -77,6 +79,12 @@ BINDINGS.update({
     "Sigmoid": lambda call, x: torch.sigmoid(x),
     "Tanh": lambda call, x: torch.tanh(x),
     "Elu": lambda call, x: F.elu(x, call.get("alpha", 1.0)),
+    "Exp": lambda call, x: torch.exp(x),
+    "Log": lambda call, x: torch.log(x),
+    "Sqrt": lambda call, x: torch.sqrt(x),
+    "Neg": lambda call, x: torch.neg(x),
+    "Max": lambda call, *tensors: functools.reduce(torch.maximum, tensors),
+    "Min": lambda call, *tensors: functools.reduce(torch.minimum, tensors),
     "Add": lambda call, a, b: torch.add(a, b),
     "Sub": lambda call, a, b: torch.sub(a, b),
     "Mul": lambda call, a, b: torch.mul(a, b),
@@ -156,18 +164,35 @@ def clip(call, x, low=None, high=None):
     return torch.clamp(x, None if low is None else scalar(low), None if high is None else scalar(high))
 
 
-@binding("ReduceMean")
-def reduce_mean(call, x, axes=None):
-    axes = call.get("axes") if axes is None else numbers(axes)
-    if not axes:
-        if call.get("noop_with_empty_axes", 0):
-            return x
-        axes = list(range(x.dim()))
+def _reduction(function):
+    def bound(call, x, axes=None):
+        axes = call.get("axes") if axes is None else numbers(axes)
+        if not axes:
+            if call.get("noop_with_empty_axes", 0):
+                return x
+            axes = range(x.dim())
+        return function(x, tuple(axes), bool(call.get("keepdims", 1)))
+    return bound
+
+
+def _mean(x, axes, keep):
     if not x.is_floating_point():
         raise Unsupported(f"torch.mean of {x.dtype}")
-    if x.dim() == 0:
-        return torch.mean(x)
-    return torch.mean(x, axes, bool(call.get("keepdims", 1)))
+    return torch.mean(x, axes, keep)
+
+
+def _of_something(function):
+    def bound(x, axes, keep):
+        if any(x.shape[axis] == 0 for axis in axes):
+            raise Unsupported(f"torch.{function.__name__} of nothing")
+        return function(x, axes, keep)
+    return bound
+
+
+BINDINGS["ReduceMean"] = _reduction(_mean)
+BINDINGS["ReduceSum"] = _reduction(lambda x, axes, keep: torch.sum(x, axes, keep, dtype=x.dtype))
+BINDINGS["ReduceMax"] = _reduction(_of_something(torch.amax))
+BINDINGS["ReduceMin"] = _reduction(_of_something(torch.amin))
 
 
 def flatten_at(x, axis):

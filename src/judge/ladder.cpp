@@ -32,6 +32,9 @@ void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>&
 // median of at most 0.67 * 0.77 = 0.52 for normal errors; half as much again is the limit.
 constexpr double kAlgorithmMedian = 0.78;
 
+// Kernels that treat subnormals as zero do so by every convention.
+constexpr const char* kFlushed = ", subnormals treated as zero";
+
 // A result further off by `ulps` of itself and by `floor`, in whose range it is distributed evenly.
 void widen(EnclosedTensor& e, double ulps, double floor, const Format& format) {
   for (std::size_t i = 0; i < e.radius.size(); ++i) {
@@ -238,10 +241,13 @@ bool Ladder::try_precision(Attempt& attempt) {
 }
 
 bool Ladder::try_conventions(Attempt& attempt) {
+  return try_other_results(attempt) || try_convention_formulas(attempt);
+}
+
+bool Ladder::try_other_results(Attempt& attempt) {
   if (!op_.conventions) return false;
   const std::vector<Convention> conventions = op_.conventions(call_);
   const double normal = format_of(attempt.got().dtype()).lambda();
-  // Kernels that treat subnormals as zero do so by every convention.
   for (const bool flushes : {false, true})
     for (const Convention& convention : conventions) {
       const auto k = static_cast<std::size_t>(attempt.output());
@@ -251,9 +257,24 @@ bool Ladder::try_conventions(Attempt& attempt) {
       for (std::size_t i = 0; i < y.size(); ++i)
         accepts[i] = y[i] == other[i] || (std::isnan(y[i]) && std::isnan(other[i])) ||
                      (flushes && y[i] == 0 && std::fabs(other[i]) < normal);
-      const std::string name = convention.name + (flushes ? ", subnormals treated as zero" : "");
+      const std::string name = convention.name + (flushes ? kFlushed : "");
       if (attempt.accept_remaining(Rung::convention, accepts, name)) return true;
     }
+  return false;
+}
+
+bool Ladder::try_convention_formulas(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  for (const bool flushes : {false, true})
+    for (Profile profile : profiles_)
+      for (std::size_t f = 0; f < op_.convention_formulas.size(); ++f) {
+        profile.flush_to_zero = flushes;
+        const int formula = static_cast<int>(op_.formulas.size() + f);
+        const Yardstick& other = yardstick(fmt::format("{}/convention {}/{}", profile.name, formula, flushes),
+                                           [&] { return enclose(op_, call_, profile, formula); });
+        const std::string name = std::string(op_.convention_formulas[f]) + (flushes ? kFlushed : "");
+        if (attempt.explain(Rung::convention, other[k], profile.name, name)) return true;
+      }
   return false;
 }
 

@@ -38,6 +38,8 @@ class Ladder {
   bool try_flush_to_zero(Attempt& attempt);
   bool try_precision(Attempt& attempt);
   bool try_conventions(Attempt& attempt);
+  bool try_other_results(Attempt& attempt);
+  bool try_convention_formulas(Attempt& attempt);
 
   const MetaOperator& op_;
   const Call& call_;

@@ -11,6 +11,7 @@ std::span<const BudgetRow> budget_table() {
       {Function::log, "log", 4, "default"},
       {Function::tanh, "tanh", 4, "default"},
       {Function::erf, "erf", 4, "default"},
+      {Function::pow, "pow", 4, "default"},
   };
   return kTable;
 }

@@ -7,7 +7,7 @@
 
 namespace opdiff {
 
-enum class Function { exp, expm1, log, tanh, erf };
+enum class Function { exp, expm1, log, tanh, erf, pow };
 
 struct BudgetRow {
   Function function;

@@ -4,6 +4,20 @@
 
 namespace opdiff {
 
+std::vector<Sample> refused_unary(std::string_view op, DType wrong) {
+  const Tensor x = Tensor::zeros(DType::f32, {2});
+  return {refused_sample(op, {x}, {{"alpha", 1.0f}}, "alpha"), refused_sample(op, {x, x}, {}, "inputs"),
+          refused_sample(op, {Tensor::zeros(wrong, {2})}, {}, "type")};
+}
+
+Shape repeated_extents(const Shape& own, const Shape& shape) {
+  const std::size_t missing = shape.size() - own.size();
+  Shape extents;
+  for (std::size_t d = 0; d < shape.size(); ++d)
+    if (d < missing || own[d - missing] != shape[d]) extents.push_back(shape[d]);
+  return extents;
+}
+
 Expected<Types> infer_binary(const Call& call) {
   if (call.dtype(1) != call.dtype(0))
     return make_error("B has type {}, A has {}", dtype_name(call.dtype(1)), dtype_name(call.dtype(0)));

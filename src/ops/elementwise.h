@@ -39,6 +39,8 @@ Convention other_slopes(const GradientCall& call, std::string name, F f) {
 inline Sample sample_unary(SampleContext& c, std::string_view op) {
   return c.make(op, {c.elements(c.shape_or_empty(0, 5))});
 }
+// Of an operator without attributes; `wrong` is a type that it does not take.
+std::vector<Sample> refused_unary(std::string_view op, DType wrong = DType::i32);
 
 // Walks `shape` in order; f(i, a, b) gets the flat index and those of the elements that broadcast to it.
 template <class F>
@@ -75,6 +77,27 @@ void map_pairs(Frame<T>& frame, F f) {
                 [&](std::size_t i, std::size_t ia, std::size_t ib) { y[i] = f(T(a[ia]), T(b[ib])); });
 }
 
+// The gradient of an operand: terms are added up where it was broadcast, else there is one of each element at most.
+template <class T>
+class OperandGradient {
+ public:
+  OperandGradient(std::span<T> gradient, bool was_broadcast)
+      : gradient_(gradient), sums_(was_broadcast ? gradient.size() : 0) {}
+  void add(std::size_t at, const T& term) {
+    if (sums_.empty())
+      gradient_[at] = term;
+    else
+      sums_[at].add(term);
+  }
+  void finish() {
+    for (std::size_t i = 0; i < sums_.size(); ++i) gradient_[i] = sums_[i].result();
+  }
+
+ private:
+  std::span<T> gradient_;
+  std::vector<Sum<T>> sums_;
+};
+
 // The gradients of a binary operator: terms fa(a, b, dy) and fb(a, b, dy), summed over the axes along which an operand
 // was broadcast.
 template <class T, class FA, class FB>
@@ -84,19 +107,19 @@ void map_pair_slopes(GradientFrame<T>& frame, FA fa, FB fb) {
   const auto a = frame.input(0), b = frame.input(1), dy = frame.cotangent();
   for (int k = 0; k < 2; ++k) {
     if (!frame.wants(k)) continue;
-    const auto gradient = frame.gradient(k);
-    const bool broadcast = call.shape(k) != shape;
-    std::vector<Sum<T>> sums(broadcast ? gradient.size() : 0);
+    OperandGradient<T> gradient(frame.gradient(k), call.shape(k) != shape);
     for_each_pair(call.shape(0), call.shape(1), shape, [&](std::size_t i, std::size_t ia, std::size_t ib) {
-      const T term = k == 0 ? fa(T(a[ia]), T(b[ib]), T(dy[i])) : fb(T(a[ia]), T(b[ib]), T(dy[i]));
-      if (broadcast)
-        sums[k == 0 ? ia : ib].add(term);
+      if (k == 0)
+        gradient.add(ia, fa(T(a[ia]), T(b[ib]), T(dy[i])));
       else
-        gradient[i] = term;
+        gradient.add(ib, fb(T(a[ia]), T(b[ib]), T(dy[i])));
     });
-    for (std::size_t i = 0; i < sums.size(); ++i) gradient[i] = sums[i].result();
+    gradient.finish();
   }
 }
+
+// Extents of the axes of `shape` along which an operand of shape `own` is broadcast.
+Shape repeated_extents(const Shape& own, const Shape& shape);
 
 // The terms of one element of a binary operator's gradient k, for named orders of summation; f(a, b, dy) as above, on
 // plain numbers.
@@ -110,12 +133,7 @@ Reduction pair_slope_reduction(const GradientCall& gradient, int k, std::int64_t
   for_each_pair(call.shape(0), call.shape(1), shape, [&](std::size_t i, std::size_t ia, std::size_t ib) {
     if (static_cast<std::int64_t>(k == 0 ? ia : ib) == index) r.a.push_back(f(a[ia], b[ib], dy[i]));
   });
-  // Along the axes that were broadcast, in the order of the walk above.
-  const Shape& own = call.shape(k);
-  for (std::size_t d = 0; d < shape.size(); ++d) {
-    const std::size_t missing = shape.size() - own.size();
-    if (d < missing || own[d - missing] != shape[d]) r.extents.push_back(shape[d]);
-  }
+  r.extents = repeated_extents(call.shape(k), shape);  // in the order of the walk above
   return r;
 }
 

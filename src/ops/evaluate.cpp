@@ -120,8 +120,8 @@ Expected<Types> infer_call(const MetaOperator& op, const Call& call) {
   return types;
 }
 
-Tensor move_elements(const Movement& movement, const Call& call) {
-  const Tensor& first = *call.tensor(0);
+Tensor move_elements(const Movement& movement, const Call& call, int leading) {
+  const Tensor& first = *call.tensor(leading);
   if (movement.source.empty() && element_count(movement.shape) == first.size()) return first.reshaped(movement.shape);
   Tensor result = Tensor::zeros(first.dtype(), movement.shape);
   const std::size_t size = dtype_size(first.dtype());
@@ -140,7 +140,7 @@ Tensor move_elements(const Movement& movement, const Call& call) {
 std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
   if (op.exact) return op.exact(call);
   if (op.movement) {
-    std::vector<Tensor> outputs{move_elements(op.movement(call), call)};
+    std::vector<Tensor> outputs{move_elements(op.movement(call), call, op.leading)};
     for (std::size_t k = 1; k < types_of(op, call).size(); ++k)
       outputs.push_back(op.integer_output(call, static_cast<int>(k)));
     return outputs;

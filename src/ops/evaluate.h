@@ -25,7 +25,7 @@ std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile
 template <class V>
 EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, const Shape& shape, const Profile& profile);
 
-// Applies a movement bit for bit.
-Tensor move_elements(const Movement& movement, const Call& call);
+// Applies a movement bit for bit; the result has the dtype of input `leading`.
+Tensor move_elements(const Movement& movement, const Call& call, int leading = 0);
 
 }  // namespace opdiff

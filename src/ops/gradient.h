@@ -106,7 +106,7 @@ template <class Op>
 inline constexpr bool has_gradient = has_own_gradient<Op> || has_exact_gradient<Op> || moves_data<Op>;
 
 // Builds the table entry of an operator's gradient. Members `gradient_...` of the struct are those of the operator
-// itself (formulas, group_axes, reduction, conventions, unspecified), asked of a GradientCall.
+// itself (formulas, convention_formulas, group_axes, reduction, conventions, unspecified), asked of a GradientCall.
 template <class Op>
 MetaOperator describe_gradient() {
   MetaOperator op;
@@ -133,10 +133,13 @@ MetaOperator describe_gradient() {
   op.inputs = {kInputs.min + 1, kInputs.max < 0 ? -1 : kInputs.max + kOutputs.max};
   op.outputs = {1, kInputs.max};
   if constexpr (requires { Op::kTypes; }) op.types = Op::kTypes & kFloatTypes;
+  if constexpr (requires { Op::kLeading; }) op.leading = Op::kLeading;
   if constexpr (requires { Op::gradient_formulas(); })
     op.formulas = Op::gradient_formulas();
   else
     op.formulas = {"definition"};
+  if constexpr (requires { Op::gradient_convention_formulas(); })
+    op.convention_formulas = Op::gradient_convention_formulas();
   if constexpr (requires { Op::product_inputs(); }) {
     op.product_inputs = Op::product_inputs();
     op.narrows_cotangents = true;

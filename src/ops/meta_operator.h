@@ -111,11 +111,13 @@ struct MetaOperator {
   TypeSet types = kFloatTypes;             // of input `leading`
   int leading = 0;                         // the input in whose type the operator works (an optimiser's parameter)
   std::vector<std::string_view> formulas;  // admissible ones, by name; the first is the definition
-  std::vector<int> product_inputs;         // operands that hardware may narrow (tf32, bf16, f16)
-  bool narrows_cotangents = false;         // of a gradient: its cotangents are such operands, too
-  bool updates = false;                    // an optimiser: turns parameters and gradients into new parameters
-  bool elementary = false;                 // its result is one elementary function of its input
-  double approximation_floor = 0;          // measured absolute floor, multiples of u sup|f| (section 4)
+  // Formulas of other, equally valid results (a gradient at ties), by name; numbered after `formulas`.
+  std::vector<std::string_view> convention_formulas;
+  std::vector<int> product_inputs;  // operands that hardware may narrow (tf32, bf16, f16)
+  bool narrows_cotangents = false;  // of a gradient: its cotangents are such operands, too
+  bool updates = false;             // an optimiser: turns parameters and gradients into new parameters
+  bool elementary = false;          // its result is one elementary function of its input
+  double approximation_floor = 0;   // measured absolute floor, multiples of u sup|f| (section 4)
   std::string_view approximation_source;
   double (*approximation_scale)(const Call&) = nullptr;  // sup|f| of this call; nullptr: 1
 

@@ -23,6 +23,7 @@ MetaOperator describe() {
     op.formulas = Op::formulas();
   else
     op.formulas = {"definition"};
+  if constexpr (requires { Op::convention_formulas(); }) op.convention_formulas = Op::convention_formulas();
   if constexpr (requires { Op::product_inputs(); }) op.product_inputs = Op::product_inputs();
   if constexpr (requires { Op::kUpdates; }) op.updates = Op::kUpdates;
   if constexpr (requires { Op::kElementary; }) op.elementary = Op::kElementary;

@@ -54,13 +54,18 @@ std::vector<std::vector<Quad>> directions(const MetaOperator& gradient, const Ca
     if (call.wants(static_cast<std::size_t>(k)))
       for (std::int64_t i = 0; i < element_count(seen.forward().shape(k)); ++i)
         result[static_cast<std::size_t>(k)].push_back(rng.normal());
-  if (!gradient.conventions) return result;
+  std::vector<std::vector<Tensor>> others;
+  if (gradient.conventions)
+    for (Convention& other : gradient.conventions(call)) others.push_back(std::move(other.outputs));
+  for (std::size_t f = 0; f < gradient.convention_formulas.size(); ++f)
+    others.push_back(
+        work(gradient, call, inner_f32(working_dtype(gradient, call)), static_cast<int>(gradient.formulas.size() + f)));
+  if (others.empty()) return result;
   const std::vector<Tensor> right = values(gradient, call);
-  for (const Convention& other : gradient.conventions(call))
-    for (std::size_t k = 0; k < std::min(result.size(), other.outputs.size()); ++k)
+  for (const std::vector<Tensor>& other : others)
+    for (std::size_t k = 0; k < std::min(result.size(), other.size()); ++k)
       for (std::size_t i = 0; i < result[k].size(); ++i)
-        if (const double a = other.outputs[k].at(static_cast<std::int64_t>(i)),
-            b = right[k].at(static_cast<std::int64_t>(i));
+        if (const double a = other[k].at(static_cast<std::int64_t>(i)), b = right[k].at(static_cast<std::int64_t>(i));
             a != b && !(std::isfinite(b) && std::fabs(a - b) <= 0x1p-40 * std::fabs(b)))  // more than another rounding
           result[k][i] = 0;
   return result;

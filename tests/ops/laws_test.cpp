@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "judge/attack.h"
+#include "judge/judge.h"
 #include "ops/evaluate.h"
 
 namespace opdiff {
@@ -59,6 +60,25 @@ TEST_P(Laws, HonestArithmeticOfEveryOrderPasses) {
     EXPECT_EQ(attack.alarms, 0);
     for (const std::string& alarm : attack.first_alarms) ADD_FAILURE() << alarm;
   }
+}
+
+TEST_P(Laws, HonestArithmeticOfConventionsPasses) {
+  for (const DType dtype : float_types(op()))
+    for (std::uint64_t index = 0; index < kCases; ++index) {
+      const Sample sample = make_sample(op(), dtype, 1, index);
+      const std::vector<const Tensor*> inputs = sample.pointers();
+      const Call call(sample.node, sample.opset, inputs);
+      for (std::size_t f = 0; f < op().convention_formulas.size(); ++f)
+        for (const Profile& profile : {inner_f32(dtype), inner_storage(dtype)}) {
+          const std::vector<Tensor> got = work(op(), call, profile, static_cast<int>(op().formulas.size() + f));
+          std::vector<const Tensor*> outputs;
+          for (std::size_t k = 0; k < sample.node.outputs.size(); ++k)
+            outputs.push_back(call.wants(k) ? &got[k] : nullptr);
+          for (const Verdict& v : judge_node(sample.node, sample.opset, inputs, outputs))
+            EXPECT_LE(v.rung, Rung::convention) << dtype_name(dtype) << " case " << index << ": "
+                                                << op().convention_formulas[f] << ", " << profile.name;
+        }
+    }
 }
 
 TEST_P(Laws, PlantedFaultsAreCaught) {

@@ -4,6 +4,7 @@
 
 A sanity check over the wire alone; judging is the engine's. Needs numpy."""
 
+import functools
 import sys
 
 import numpy as np
@@ -197,10 +198,13 @@ def elementwise(check):
     cases = {"Relu": ({}, lambda t: np.maximum(t, 0)), "Tanh": ({}, lambda t: np.tanh(np.float64(t))),
              "Sigmoid": ({}, lambda t: 1 / (1 + np.exp(-np.float64(t)))),
              "LeakyRelu": ({"alpha": 0.25}, lambda t: np.where(t < 0, 0.25 * t, t)),
-             "Elu": ({"alpha": 0.5}, lambda t: np.where(t < 0, 0.5 * np.expm1(np.float64(t)), t))}
+             "Elu": ({"alpha": 0.5}, lambda t: np.where(t < 0, 0.5 * np.expm1(np.float64(t)), t)),
+             "Exp": ({}, lambda t: np.exp(np.float64(t))), "Neg": ({}, lambda t: -t)}
     for op, (attributes, right) in cases.items():
         for operand in (x, normal(), normal(0, 3), normal(1, 3, 1)):
             check(op, [operand], right, **attributes)
+    for op, right in (("Log", np.log), ("Sqrt", np.sqrt)):
+        check(op, [np.abs(x) + np.float32(0.1)], lambda t: right(np.float64(t)))
     low, high = np.float32(-0.5), np.float32(1)
     for pair in ((low, high), (low, None), (None, high), (None, None)):
         check("Clip", [x] + [None if p is None else np.array(p) for p in pair],
@@ -213,6 +217,14 @@ def elementwise(check):
             check(op, [normal(*a), np.float32(normal(*b) + np.copysign(1, normal(*b)))],
                   lambda x, y: right(np.float64(x), np.float64(y)), weights=(1,))
         check(op, [normal(2, 3), normal(4)], None, expect="error")
+    for op, right in (("Max", np.maximum), ("Min", np.minimum)):
+        for shapes in (((2, 3, 4),), ((2, 3, 4), (2, 3, 4)), ((4,), (2, 3, 4)), ((2, 1, 4), (3, 1)), ((3, 1), (1, 5), (2, 3, 5), ())):
+            check(op, [normal(*shape) for shape in shapes], lambda *t: functools.reduce(right, t))
+    for op, right in (("ReduceSum", np.sum), ("ReduceMax", np.max), ("ReduceMin", np.min)):
+        for axes, keep in (([1], 1), ([0, -1], 0), ([], 1), ([1, 2, 3], 1)):
+            check(op, [normal(2, 3, 4, 5)], lambda t: right(np.float64(t), tuple(axes) or None, keepdims=bool(keep)),
+                  opset=11, keepdims=keep, **({"axes": axes} if axes else {}))
+        check(op, [normal(2, 3), np.array([1], np.int64)], lambda t, _: right(np.float64(t), 1, keepdims=True), weights=(1,), opset=18)
     for opset in (13, 18):
         for axes, keep in (([1], 1), ([0, -1], 0), ([], 1), ([], 0), ([1, 2, 3], 1)):
             attributes = {"keepdims": keep}

@@ -1,4 +1,4 @@
-// Add, Sub, Mul, Div and their gradients: the binary primitive, with numpy's broadcasting, and reduction.
+// Add, Sub, Mul, Div and their gradients, Max and Min: the binary primitive, with numpy's broadcasting, and reduction.
 #include "../node_builder.h"
 
 namespace opdiff::onednn {
@@ -11,18 +11,19 @@ dnnl::memory expanded(NodeBuilder& builder, const Value& value, const Shape& sha
                           dims_of(shape));
 }
 
-void binary(NodeBuilder& builder, dnnl::algorithm algorithm) {
-  const Value& a = builder.floating(0);
-  const Value& b = builder.floating(1);
-  if (a.dtype != b.dtype) throw std::invalid_argument("the operands have different dtypes");
+// a and b by one primitive; `memory_for` makes the memory of the result, which has elements, in a layout of oneDNN's.
+template <class MemoryFor>
+Value combined(NodeBuilder& builder, dnnl::algorithm algorithm, const Value& a, const Value& b, MemoryFor memory_for) {
   const Shape shape = broadcast(a.shape, b.shape);
-  if (builder.is_empty(0, a.dtype, shape)) return;
-
   const Desc target_any = any_layout(a.dtype, dims_of(shape));
   const auto finish = [&](const Description& description, const dnnl::memory& first, const dnnl::memory& second) {
-    const Value& y = builder.output(0, a.dtype, shape, description.dst_desc());
+    Value y;
+    y.dtype = a.dtype;
+    y.shape = shape;
+    y.memory = memory_for(shape, description.dst_desc());
     builder.add(dnnl::binary(description),
                 {{DNNL_ARG_SRC_0, first}, {DNNL_ARG_SRC_1, second}, {DNNL_ARG_DST, y.memory}});
+    return y;
   };
   // In the layouts that they come in, if oneDNN can; else dense.
   if (a.shape == b.shape) {
@@ -41,7 +42,30 @@ void binary(NodeBuilder& builder, dnnl::algorithm algorithm) {
   const Description repeated(engine(), algorithm, target, second, target, {}, true);
   if (repeated) return finish(repeated, expanded(builder, a, shape), builder.dense_view(b, second));
   const Description both(engine(), algorithm, target, target, target);
-  finish(both, expanded(builder, a, shape), expanded(builder, b, shape));
+  return finish(both, expanded(builder, a, shape), expanded(builder, b, shape));
+}
+
+// Inputs one after the other; the last primitive writes the output.
+void fold(NodeBuilder& builder, dnnl::algorithm algorithm) {
+  const Value& first = builder.floating(0);
+  Shape shape = first.shape;
+  for (std::size_t k = 1; k < builder.input_count(); ++k) {
+    const Value& next = builder.floating(k);
+    if (next.dtype != first.dtype) throw std::invalid_argument("the operands have different dtypes");
+    shape = broadcast(shape, next.shape);
+  }
+  if (builder.is_empty(0, first.dtype, shape)) return;
+  const std::size_t last = builder.input_count() - 1;
+  if (last == 0) {
+    const Desc layout = first.memory.get_desc();
+    return builder.add_reorder(first.memory, builder.output(0, first.dtype, shape, layout).memory);
+  }
+  Value so_far = first;
+  for (std::size_t k = 1; k <= last; ++k) {
+    so_far = combined(builder, algorithm, so_far, builder.floating(k), [&](const Shape& own, const Desc& layout) {
+      return k == last ? builder.output(0, first.dtype, own, layout).memory : builder.scratch(layout);
+    });
+  }
 }
 
 // Gradients, term by term: products in float, then summed where an operand was broadcast.
@@ -109,14 +133,13 @@ void gradient(NodeBuilder& builder) {
 
 const std::map<std::string, dnnl::algorithm>& table() {
   using dnnl::algorithm;
-  static const std::map<std::string, algorithm> entries = {{"Add", algorithm::binary_add},
-                                                           {"Sub", algorithm::binary_sub},
-                                                           {"Mul", algorithm::binary_mul},
-                                                           {"Div", algorithm::binary_div}};
+  static const std::map<std::string, algorithm> entries = {
+      {"Add", algorithm::binary_add}, {"Sub", algorithm::binary_sub}, {"Mul", algorithm::binary_mul},
+      {"Div", algorithm::binary_div}, {"Max", algorithm::binary_max}, {"Min", algorithm::binary_min}};
   return entries;
 }
 
-void binary(NodeBuilder& builder) { binary(builder, table().at(builder.node().op)); }
+void binary(NodeBuilder& builder) { fold(builder, table().at(builder.node().op)); }
 
 }  // namespace
 

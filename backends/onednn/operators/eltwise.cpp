@@ -80,6 +80,10 @@ const std::map<std::string, Eltwise (*)(const NodeBuilder&)>& table() {
          return Eltwise{algorithm::eltwise_elu, static_cast<float>(builder.node().real("alpha", 1))};
        }},
       {"Clip", clip},
+      {"Exp", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_exp}; }},
+      {"Log", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_log}; }},
+      {"Sqrt", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_sqrt}; }},
+      {"Neg", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_linear, -1}; }},
   };
   return entries;
 }
