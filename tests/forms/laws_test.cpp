@@ -5,6 +5,9 @@
 #include <cmath>
 #include <set>
 
+#include "forms/batch.h"
+#include "forms/folding.h"
+
 namespace opdiff {
 namespace {
 
@@ -172,6 +175,40 @@ TEST(Forms, NamesAreDistinct) {
     EXPECT_EQ(find_form(form->name), form);
   }
   EXPECT_EQ(find_form("frobnication"), nullptr);
+}
+
+// The well-known mistake: the batch normalised by the running statistics while training.
+void build_with_running_statistics(FormBuilder& form) {
+  const Images images(form);
+  const std::string x = form.input("x", images.shape());
+  const Normalisation norm(form, images.c);
+
+  SideBuilder node = form.side("BatchNormalization with training_mode");
+  node.output(node.nodes("BatchNormalization", {x, "scale", "bias", "mean", "variance"}, 3,
+                         {{"epsilon", Normalisation::kEpsilon}, {"training_mode", std::int64_t{1}}})[0]);
+  SideBuilder wrong = form.side("formula with running statistics");
+  wrong.output(norm.formula(wrong, x));
+}
+
+TEST(Forms, RunningStatisticsInTrainingAreWrong) {
+  static const Form form = {.name = "bn-training-by-running-statistics",
+                            .parameters = image_parameters(),
+                            .conditions = {{"two elements of each channel at least",
+                                            [](const Parameters& p) { return p.at("n") * p.at("h") * p.at("w") > 1; }}},
+                            .regions = image_regions(),
+                            .build = &build_with_running_statistics};
+  for (const bool gradient : {false, true})
+    for (const FormRegion& region : form.regions)
+      for (std::uint64_t seed = 0; seed < 10; ++seed) {
+        const auto c = draw_case(form, region, DType::f64, seed, gradient);
+        ASSERT_TRUE(c.has_value()) << c.error().message;
+        const auto oracle = make_oracle(*c);
+        ASSERT_TRUE(oracle.has_value()) << oracle.error().message;
+        const Reading reading =
+            read_difference(evaluate_side(*c, 1), oracle->floors[1], evaluate_side(*c, 0), oracle->floors[0]);
+        EXPECT_TRUE(reading.wrong) << describe(*c, 1);
+        EXPECT_GT(reading.max, 1000) << describe(*c, 1);
+      }
 }
 
 }  // namespace
