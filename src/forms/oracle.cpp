@@ -67,8 +67,20 @@ double median_of_positive(std::vector<double> values) {
   return *middle;
 }
 
-Expected<Floor> floor_of(const RunnableSide& side, const RunnableCase& c, const TensorMap& centre) {
+// What the side's formula gives: evaluated in double, where the dtype under test is narrower and no Cast says what is
+// rounded; else the reference chain.
+Expected<TensorMap> right_values(const RunnableSide& side, const RunnableCase& c) {
   const TensorMap inputs = inputs_of(side.graph, c.inputs);
+  if (c.dtype != DType::f64 && !has_cast(side.graph)) return evaluate_graph(widened(side), widened(inputs));
+  OPDIFF_TRY(const TensorMap chain, evaluate_graph(side.graph, inputs));
+  return widened(chain);
+}
+
+// From the side's own right values: what a chain of roundings is off by, all its runs may share; what its formula is
+// off by is no rounding.
+Expected<Floor> floor_of(const RunnableSide& side, const RunnableCase& c) {
+  const TensorMap inputs = inputs_of(side.graph, c.inputs);
+  OPDIFF_TRY(const TensorMap right, right_values(side, c));
   TensorMap reference;
   OPDIFF_TRY(const NodeNoise noise, NodeNoise::measure(side.graph, inputs, &reference));
   Floor squares;
@@ -77,22 +89,17 @@ Expected<Floor> floor_of(const RunnableSide& side, const RunnableCase& c, const 
   for (int run = 0; run < kNoiseRuns; ++run) {
     OPDIFF_TRY(const TensorMap moved, noise.evaluate(with_folded_drawn(side, rng), inputs, rng));
     for (auto& [name, sums] : squares) {
-      // From the centre: what a chain of roundings is off by itself, all its runs may share.
-      const auto right = centre.find(name);
-      const bool has_centre = right != centre.end() && right->second.shape() == reference.at(name).shape();
-      const std::vector<double> a = moved.at(name).to_doubles(),
-                                b = (has_centre ? right->second : reference.at(name)).to_doubles();
+      const std::vector<double> a = moved.at(name).to_doubles(), b = right.at(name).to_doubles();
       for (std::size_t i = 0; i < sums.size(); ++i)
         if (const double d = a[i] - b[i]; std::isfinite(d)) sums[i] += d * d / kNoiseRuns;
     }
   }
   for (auto& [name, floor] : squares) {
-    const auto right = centre.find(name);
     const Tensor& tensor = reference.at(name);
-    if (right == centre.end() || right->second.size() != tensor.size() || !is_float(tensor.dtype())) continue;
+    if (!is_float(tensor.dtype())) continue;
     const double u = format_of(tensor.dtype()).unit_roundoff();
     for (std::size_t i = 0; i < floor.size(); ++i) {
-      const double rounding = u * std::fabs(right->second.at(static_cast<std::int64_t>(i)));
+      const double rounding = u * std::fabs(right.at(name).at(static_cast<std::int64_t>(i)));
       floor[i] = std::sqrt(floor[i] + rounding * rounding / 3);
     }
     const double least = median_of_positive(floor);
@@ -171,18 +178,11 @@ Expected<RunnableCase> runnable(FormCase form_case, bool gradient) {
 
 Expected<CaseOracle> make_oracle(const RunnableCase& c) {
   CaseOracle oracle;
-  const RunnableSide& definition = c.sides[0];
-  const TensorMap inputs = inputs_of(definition.graph, c.inputs);
-  if (c.dtype == DType::f64 || has_cast(definition.graph)) {
-    OPDIFF_TRY(oracle.centre, evaluate_graph(definition.graph, inputs));
-    oracle.centre = widened(oracle.centre);
-  } else {
-    OPDIFF_TRY(oracle.centre, evaluate_graph(widened(definition), widened(inputs)));
-  }
+  OPDIFF_TRY(oracle.centre, right_values(c.sides[0], c));
   for (const RunnableSide& side : c.sides) {
     Floor floor;
     if (side.without_gradient.empty()) {
-      OPDIFF_TRY(floor, floor_of(side, c, oracle.centre));
+      OPDIFF_TRY(floor, floor_of(side, c));
     }
     oracle.floors.push_back(std::move(floor));
   }

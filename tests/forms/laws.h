@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "forms/oracle.h"
-#include "ops/meta_operator.h"
 #include "reference/evaluate.h"
 
 namespace opdiff {
@@ -68,14 +67,6 @@ inline void expect_law(const Form& form, DType dtype, bool gradient, std::uint64
       ASSERT_TRUE(c.has_value()) << form.name << ", " << region.name << ", seed " << seed << ": " << c.error().message;
       expect_sides_agree(*c);
     }
-}
-
-// Forms whose operators are all there.
-inline std::vector<const Form*> forms_to_test() {
-  std::vector<const Form*> forms(all_forms().begin(), all_forms().end());
-  if (find_operator("", "Einsum") == nullptr)
-    std::erase_if(forms, [](const Form* form) { return form->name == "conv-as-unfold-einsum"; });
-  return forms;
 }
 
 // A test for each form, named by it.

@@ -11,7 +11,7 @@ TEST_P(EveryForm, HonestRoundingIsNoAlarmInBFloat16) { expect_law(*GetParam(), D
 TEST_P(EveryForm, HonestRoundingOfGradientsIsNoAlarm) { expect_law(*GetParam(), DType::f32, true, 50); }
 TEST_P(EveryForm, HonestRoundingOfGradientsIsNoAlarmInBFloat16) { expect_law(*GetParam(), DType::bf16, true, 50); }
 
-INSTANTIATE_TEST_SUITE_P(Forms, EveryForm, testing::ValuesIn(forms_to_test()), test_name);
+INSTANTIATE_TEST_SUITE_P(Forms, EveryForm, testing::ValuesIn(all_forms().begin(), all_forms().end()), test_name);
 
 }  // namespace
 }  // namespace opdiff

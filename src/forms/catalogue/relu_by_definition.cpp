@@ -12,7 +12,7 @@ void build(FormBuilder& form) {
   maximum.output(maximum.node("Max", {x, maximum.number(0)}));
 
   SideBuilder absolute = form.side("(x + |x|) / 2");
-  const std::string twice = absolute.node("Add", {x, absolute.node("Abs", {x})});
+  const std::string twice = absolute.node("Add", {x, absolute.node("Max", {x, absolute.node("Neg", {x})})});
   absolute.output(absolute.node("Mul", {twice, absolute.number(0.5)}));
 }
 
