@@ -21,10 +21,15 @@ NaN below 0; minus zero gives either zero.)";
   static constexpr std::string_view kGradientDocumentation =
       "dX = dY / (2 Y) with Y as a forward pass rounds it. At X = 0 it is infinite, or NaN with a cotangent of 0.";
 
+  static std::vector<std::string_view> gradient_formulas() { return {"dY / (2 Y)", "dY (0.5 / Y)"}; }
+
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
     // Half of the cotangent is exact unless it is subnormal; so is twice the root.
-    map_slopes(frame, [](const auto& x, const T& dy) { return dy * T(0.5) / opdiff::sqrt(T(x)); });
+    map_slopes(frame, [&](const auto& x, const T& dy) {
+      const T y = opdiff::sqrt(T(x));
+      return frame.formula() == 0 ? dy * T(0.5) / y : dy * (T(0.5) / y);
+    });
   }
 
   static Sample sample(SampleContext& c) { return sample_unary(c, kName); }
