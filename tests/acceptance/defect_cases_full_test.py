@@ -6,6 +6,8 @@ import tomllib
 
 from support import CLEAN, DEFECT, ROOT, Tally, compare, require
 
+PATIENCE = 2400  # seconds: a compiler is asked anew for each set of passes
+
 
 def passes_of(known: dict) -> tuple[set[str], set[str]]:
     """The passes that make the fault, and all whose absence is known to repair it."""
@@ -51,10 +53,10 @@ def main() -> int:
             files = [folder / f"{model}.onnx", "--inputs", folder / f"{inputs}.npz", "--backends"]
             control = known["negative_control"]
             if not control:
-                with compare(*files, known["backend"]) as run:
+                with compare(*files, known["backend"], timeout=PATIENCE) as run:
                     tally.case(f"{known['id']} {model} on {known['backend']}", faults_of_affected(run, known, nodes))
-            for spec in [known["backend"]] if control else known["healthy"]:
-                with compare(*files, spec) as run:
+            for spec in [known["backend"]] * control + known["healthy"]:
+                with compare(*files, spec, timeout=PATIENCE) as run:
                     clean = run.status == CLEAN and run.result and run.result["status"] == "clean"
                     tally.case(
                         f"{known['id']} {model} on {spec}: clean",
