@@ -21,9 +21,9 @@ Shape coordinates(std::int64_t index, const Shape& shape) {
   return result;
 }
 
-// Does one number c explain all of them: got = c expected, or got = expected + c? The elements know c as well as their
-// floors allow; the one that knows it best decides.
-bool explained(const std::vector<Element>& wrong, bool scaled) {
+// Does one number c explain the whole tensor: got = c expected, or got = expected + c? The elements know c as well as
+// their floors allow; the wrong one that knows it best decides.
+bool explained(const std::vector<Element>& all, const std::vector<Element>& wrong, bool scaled) {
   const Element* best = nullptr;
   const auto spread = [&](const Element& e) {
     return scaled ? (e.expected != 0 ? e.floor / std::fabs(e.expected) : INFINITY) : e.floor;
@@ -33,14 +33,13 @@ bool explained(const std::vector<Element>& wrong, bool scaled) {
   if (!std::isfinite(spread(*best))) return false;
   const double c = scaled ? best->got / best->expected : best->error();
   const double uncertainty = kPatternLimit * spread(*best);
-  return std::all_of(wrong.begin(), wrong.end(), [&](const Element& e) {
+  return std::all_of(all.begin(), all.end(), [&](const Element& e) {
     const double left = scaled ? e.got - c * e.expected : e.error() - c;
     const double allowed = kPatternLimit * e.floor + uncertainty * (scaled ? std::fabs(e.expected) : 1);
     return std::fabs(left) <= allowed * std::max(1.0, scaled ? std::fabs(c) : 1.0);
   });
 }
 
-// The right elements would have to be wrong as well if the whole tensor were scaled or shifted.
 double share(std::size_t part, std::int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
 
 }  // namespace
@@ -48,14 +47,17 @@ double share(std::size_t part, std::int64_t whole) { return static_cast<double>(
 ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const std::vector<double>& floor) {
   if (got.shape() != expected.shape() || got.dtype() != expected.dtype()) return {"wrong shape"};
   const std::vector<double> y = got.to_doubles(), c = expected.to_doubles();
-  std::vector<Element> wrong;
+  std::vector<Element> all, wrong;
   for (std::size_t i = 0; i < y.size(); ++i) {
-    if (y[i] == c[i] || (std::isnan(y[i]) && std::isnan(c[i]))) continue;
-    if (!std::isfinite(y[i]) || !std::isfinite(c[i])) return {"non-finite"};
-    if (std::fabs(y[i] - c[i]) > kPatternLimit * floor[i])
-      wrong.push_back({static_cast<std::int64_t>(i), y[i], c[i], floor[i]});
+    const bool same = y[i] == c[i] || (std::isnan(y[i]) && std::isnan(c[i]));
+    if (!std::isfinite(y[i]) || !std::isfinite(c[i])) {
+      if (!same) return {"non-finite"};
+      continue;
+    }
+    all.push_back({static_cast<std::int64_t>(i), y[i], c[i], floor[i]});
+    if (std::fabs(y[i] - c[i]) > kPatternLimit * floor[i]) wrong.push_back(all.back());
   }
-  if (wrong.empty()) return {"rounded"};
+  if (wrong.empty()) return {"rounded", "scaled", "shifted", "scattered"};  // too small to tell
   const auto count = static_cast<double>(wrong.size());
   ErrorPatterns patterns;
   double odds = 1;  // of the likeliest specific pattern, had the errors no pattern
@@ -64,8 +66,9 @@ ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const st
     odds = std::min(odds, by_chance);
   };
   // Two numbers agree by chance with odds of about 1/8 within the floors that matter here.
-  if (explained(wrong, true)) note("scaled", std::pow(8, 1 - count));
-  if (explained(wrong, false)) note("shifted", std::pow(8, 1 - count));
+  const double elements = static_cast<double>(all.size());
+  if (explained(all, wrong, true)) note("scaled", std::pow(8, 1 - elements));
+  if (explained(all, wrong, false)) note("shifted", std::pow(8, 1 - elements));
   if (wrong.size() == 1) note("one element", 2 / static_cast<double>(y.size() + 1));
   if (std::all_of(wrong.begin(), wrong.end(), [](const Element& e) { return e.got == 0; }))
     note("zeros", std::pow(8, -count));
@@ -73,7 +76,7 @@ ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const st
   std::vector<Shape> at;
   for (const Element& e : wrong) at.push_back(coordinates(e.index, shape));
   for (std::size_t d = 0; d < shape.size(); ++d) {
-    if (shape[d] < 2) continue;
+    // An axis of extent 1 has no other slice: it fits, and says nothing.
     if (std::all_of(at.begin(), at.end(), [&](const Shape& place) { return place[d] == at[0][d]; }))
       note(fmt::format("one slice of axis {}", d), std::pow(static_cast<double>(shape[d]), 1 - count));
   }
