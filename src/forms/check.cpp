@@ -127,7 +127,8 @@ ErrorPatterns patterns_of_node(const RunnableCase& c, std::size_t side, int inde
                        ? std::max(enclosed[slot].deviation[i], rounding)
                        : rounding;
       }
-      ErrorPatterns found = error_patterns(got->second, expected, floor);
+      ErrorPatterns found = error_patterns(
+          got->second, expected, floor, is_float(expected.dtype()) ? format_of(expected.dtype()).unit_roundoff() : 0);
       if (found != ErrorPatterns{"rounded"} || patterns.empty()) patterns = std::move(found);
     }
     return {};
@@ -144,7 +145,8 @@ ErrorPatterns patterns_of_whole(const SideOutcome& o, const OracledCase& c, std:
   const Tensor& centre = c.oracle.centre.at(reading.worst_output);
   if (got->second.shape() != centre.shape()) return {"wrong shape"};
   const Tensor wide = Tensor::from_doubles(DType::f64, centre.shape(), got->second.to_doubles());
-  return error_patterns(wide, centre, c.oracle.floors[side].at(reading.worst_output));
+  return error_patterns(wide, centre, c.oracle.floors[side].at(reading.worst_output),
+                        format_of(c.c.dtype).unit_roundoff());
 }
 
 double relative_error(const Outcome& outcome, const TensorMap& centre) {

@@ -44,7 +44,8 @@ double share(std::size_t part, std::int64_t whole) { return static_cast<double>(
 
 }  // namespace
 
-ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const std::vector<double>& floor) {
+ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const std::vector<double>& floor,
+                             double unit_roundoff) {
   if (got.shape() != expected.shape() || got.dtype() != expected.dtype()) return {"wrong shape"};
   const std::vector<double> y = got.to_doubles(), c = expected.to_doubles();
   std::vector<Element> all, wrong;
@@ -54,7 +55,8 @@ ErrorPatterns error_patterns(const Tensor& got, const Tensor& expected, const st
       if (!same) return {"non-finite"};
       continue;
     }
-    all.push_back({static_cast<std::int64_t>(i), y[i], c[i], floor[i]});
+    const double own = std::max(floor[i], unit_roundoff * std::fabs(y[i]));
+    all.push_back({static_cast<std::int64_t>(i), y[i], c[i], own});
     if (std::fabs(y[i] - c[i]) > kPatternLimit * floor[i]) wrong.push_back(all.back());
   }
   if (wrong.empty()) return {"rounded", "scaled", "shifted", "scattered"};  // too small to tell

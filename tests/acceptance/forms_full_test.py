@@ -49,10 +49,10 @@ def main() -> int:
                 ([] if run.returncode == DEFECT else [f"status {run.returncode}: {run.stderr[-300:]}"])
                 + ([] if computing[-1] in blamed else [f"blamed: {blamed}"]),
             )
-        run, result = check(folder, "conv-relu", "--backends", "faulty:base=reference,op=Conv,fault=scale,size=7",
+        run, result = check(folder, "conv-relu", "--backends", "faulty:base=reference,op=Conv,fault=offset,size=1",
                             "--direction", "forward", "--cases", "1000", "--bundle", "50")
         counts = [(f["op"], f["count"], f["pattern"]) for f in result.get("findings", [])]
-        tally.case("a fault seen 1,000 times", [] if counts == [("Conv", 1000, "scaled")] else [f"findings: {counts}"])
+        tally.case("a fault seen 1,000 times", [] if counts == [("Conv", 1000, "shifted")] else [f"findings: {counts}"])
 
         for form, setting, word in [("conv-as-winograd", "stride=2", "stride"), ("conv-1x1-as-product", "kernel=3", "kernel"),
                                     ("conv-bn", "colour=3", "colour"), ("conv-bn", "kernel=many", "NAME=NUMBER")]:

@@ -31,7 +31,7 @@ Observation observe(Rng& rng, const Fault& fault) {
   for (std::size_t i = 0; i < got.size(); ++i) got[i] += rng.uniform(-0.5, 0.5) * floor[i];
   Observation seen;
   seen.kind = {"Conv", "kernel", "", "torch", "float", "wrong values"};
-  seen.patterns = error_patterns(tensor_of(shape, got), tensor_of(shape, expected), floor);
+  seen.patterns = error_patterns(tensor_of(shape, got), tensor_of(shape, expected), floor, 0x1p-53);
   seen.form = "conv-relu";
   seen.parameters = {{"stride", 2}, {"h", shape[2]}};
   return seen;

@@ -80,12 +80,22 @@ TEST(Elementary, WhatIsWithinItsBudgetIsRounding) {
   EXPECT_EQ(judged(node, floats({1}, {y + 0x1p-8})).rung, Rung::defect);
 }
 
+TEST(Elementary, LogOfSubnormalDoublesHasAFiniteYardstick) {
+  const OneNode node("Log", 17, {}, {tensor(DType::f64, {2}, {5e-324, 1e-310})});
+  const double first = std::log(5e-324), second = std::log(1e-310);
+  const double next = std::nextafter(first, 0);
+  EXPECT_EQ(judged(node, tensor(DType::f64, {2}, {first, second})).rung, Rung::exact);
+  EXPECT_EQ(judged(node, tensor(DType::f64, {2}, {next, second})).rung, Rung::rounding);
+  EXPECT_EQ(judged(node, tensor(DType::f64, {2}, {first + 1e-3, second})).rung, Rung::defect);
+}
+
 TEST(Elementary, LogNearOneKeepsItsDigits) {
   const double x = 1 + 0x1p-20, y = std::log(x);
   const OneNode node("Log", 17, {}, {floats({2}, {x, 1})});
   EXPECT_EQ(judged(node, floats({2}, {y, 0})).rung, Rung::exact);
-  EXPECT_EQ(judged(node, floats({2}, {y, 1e-9})).rung, Rung::defect);
-  EXPECT_EQ(judged(node, floats({2}, {y * 1.01, 0})).rung, Rung::defect);
+  EXPECT_EQ(judged(node, floats({2}, {y, 1e-9})).rung, Rung::approximation);  // the floor
+  EXPECT_EQ(judged(node, floats({2}, {y, 1e-5})).rung, Rung::defect);
+  EXPECT_EQ(judged(node, floats({2}, {y * 20, 0})).rung, Rung::defect);
 }
 
 TEST(Elementary, ASquareRootIsRoundedOnce) {
