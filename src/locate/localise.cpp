@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -39,7 +40,7 @@ class Localiser {
     }
     // A model that loads and is not off needs no search: cutting it would only look for what is not there.
     if (off(input_.whole) && !stop()) search_segments();
-    for (const int node : suspects_) confirm(node);
+    for (const auto& [node, outlier] : suspects_) confirm(node, outlier);
     measure_substitutions();
     drop_unconfirmed();
     if (input_.whole.wrong && result_.culprits.empty() && result_.explanation.empty() && !stop()) {
@@ -103,10 +104,12 @@ class Localiser {
     evidence.repeats_differ = outcome->repeats_differ;
     Culprit culprit = culprit_of({index});
     culprit.localised = in_full_++ < input_.most_in_full;
+    std::string outlier;
     if (outcome->ok()) {
       const NodeReading reading = probes_.alone(index, NodeInputs::reference, Executor::backend, 0);
       culprit.rung = outcome->rung();
       culprit.evidence = reading.evidence;
+      outlier = reading.outlier;
       evidence.only_shape_wrong = reading.wrong_shape;
       evidence.repeats_differ |= reading.repeats_differ || reading.wrong() != (outcome->rung() >= Rung::unlikely);
     } else {
@@ -129,7 +132,7 @@ class Localiser {
       result_.failing_alone.push_back(index);
       return;
     }
-    if (outcome->ok() && culprit.rung == Rung::unlikely && !outcome->repeats_differ) suspects_.push_back(index);
+    if (outcome->ok() && culprit.rung == Rung::unlikely && !outcome->repeats_differ) suspects_[index] = outlier;
     result_.culprits.push_back(std::move(culprit));
   }
 
@@ -250,14 +253,16 @@ class Localiser {
     evidence->right_without_passes = !culprit->pass.empty();
   }
 
-  // `unlikely` is a suspicion. It is confirmed when the same verdict, or worse, comes on two of three fresh draws of
-  // the node's inputs (on one, a named algorithm may err as much as a fault of ten deviations); or by substitution at
-  // the model's outputs (measure_substitutions).
-  void confirm(int node) {
-    int wrong = 0;
-    for (int draw = 1; draw <= kConfirmingDraws && wrong < kConfirmations && !stop(); ++draw)
-      wrong += probes_.alone(node, NodeInputs::fresh, Executor::backend, draw).wrong();
-    if (wrong == kConfirmations) confirmed_.insert(node);
+  // `unlikely` is a suspicion. It is confirmed when two of three fresh draws of the node's inputs show the same verdict,
+  // or worse, or the same element as their worst (a fault of ten deviations in one element may err as little as some
+  // honest order of summation, but always there); or by substitution at the model's outputs (measure_substitutions).
+  void confirm(int node, const std::string& outlier) {
+    int repeats = 0;
+    for (int draw = 1; draw <= kConfirmingDraws && repeats < kConfirmations && !stop(); ++draw) {
+      const NodeReading reading = probes_.alone(node, NodeInputs::fresh, Executor::backend, draw);
+      repeats += reading.wrong() || (!outlier.empty() && reading.outlier == outlier);
+    }
+    if (repeats == kConfirmations) confirmed_.insert(node);
   }
 
   void measure_substitutions() {
@@ -299,7 +304,7 @@ class Localiser {
   LocaliseResult result_;
   int in_full_ = 0;         // nodes that were, or would have been, localised in full
   std::set<int> excluded_;  // not part of the search for segments
-  std::vector<int> suspects_;
+  std::map<int, std::string> suspects_;  // node to its outlier (NodeReading)
   std::set<int> confirmed_;
 };
 

@@ -52,9 +52,9 @@ struct LocaliseResult {
   std::string explanation;  // why the whole model is off without a culprit
 };
 
-// Fresh draws, and on how many of them an `unlikely` verdict must repeat to count as confirmed. Each healthy draw is
-// implausible with odds of 1e-9 (docs/numerics.md, section 1); a first draw that was so by the structure of its values
-// is not on resampled ones.
+// Fresh draws, and on how many of them an `unlikely` verdict, or its outlier beyond `rounding`, must repeat to count as
+// confirmed. Each healthy draw is implausible with odds of 1e-9 (docs/numerics.md, section 1); a first draw that was so
+// by the structure of its values is not on resampled ones.
 inline constexpr int kConfirmingDraws = 3, kConfirmations = 2;
 
 LocaliseResult localise(const LocaliseInput& input, const Probes& probes);

@@ -2,6 +2,7 @@
 // samples and refused samples.
 #pragma once
 
+#include <cmath>
 #include <type_traits>
 
 #include "ops/op.h"
@@ -38,6 +39,16 @@ Convention other_slopes(const GradientCall& call, std::string name, F f) {
 
 inline Sample sample_unary(SampleContext& c, std::string_view op) {
   return c.make(op, {c.elements(c.shape_or_empty(0, 5))});
+}
+// Of an operator that is NaN below zero: mostly of magnitudes, so that most cases are numbers.
+inline Sample sample_mostly_positive(SampleContext& c, std::string_view op) {
+  Sample s = sample_unary(c, op);
+  if (c.rng().chance(0.75)) {
+    std::vector<double> x = s.inputs[0]->to_doubles();
+    for (double& value : x) value = std::fabs(value);
+    s.inputs[0] = Tensor::from_doubles(s.inputs[0]->dtype(), s.inputs[0]->shape(), x);
+  }
+  return s;
 }
 // Of an operator without attributes; `wrong` is a type that it does not take.
 std::vector<Sample> refused_unary(std::string_view op, DType wrong = DType::i32);

@@ -32,8 +32,10 @@ struct ReduceExtremum {
     using Exact = typename Frame<T>::Exact;
     const auto nothing = extremum_of_nothing<Choice, Exact>(frame.call().dtype(0));
     reduce_sets(frame, layout_of(frame.call()), [&](const Exact* x, std::span<const std::int64_t> terms) {
-      Exact best = nothing;
-      for (const std::int64_t term : terms) best = Choice::of(best, x[term]);
+      if (terms.empty()) return T(nothing);
+      // From the first element on, not from nothing: an infinity that equals it depends on no input.
+      Exact best = x[terms[0]];
+      for (const std::int64_t term : terms.subspan(1)) best = Choice::of(best, x[term]);
       return T(best);
     });
   }

@@ -14,6 +14,8 @@ namespace {
 // How often a node is repeated when non-determinism is looked for: a fault that shows on half of the runs is missed
 // with odds of 1 in 512.
 constexpr int kRepeats = 10;
+// Two of three honest draws would have the same one of so many elements as their worst with odds below 1e-3.
+constexpr std::int64_t kManyElements = 64;
 
 Reading failed_reading(OutcomeKind outcome, std::string reason) {
   Reading reading;
@@ -192,6 +194,8 @@ NodeReading BackendProbe::judged(const Node& node, int opset, const std::vector<
     const Verdict& verdict = verdicts[slot];
     if (verdict.rung > reading.rung || reading.evidence.empty()) {
       reading.evidence = describe(node.outputs[slot], verdict);
+      const bool one_of_many = verdict.rung > Rung::rounding && verdict.elements >= kManyElements;
+      reading.outlier = one_of_many ? fmt::format("{}[{}]", node.outputs[slot], verdict.worst.index) : "";
     }
     reading.rung = std::max(reading.rung, verdict.rung);
     reading.ratio = std::max(reading.ratio, past_limits(verdict));

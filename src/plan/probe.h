@@ -36,6 +36,9 @@ struct NodeReading {
   bool repeats_differ = false;
   double ratio = 0;      // how far past the verdict's limits: 1 is just allowed; infinite without a value
   std::string evidence;  // one line about the worst element
+  // The worst element as OUTPUT[INDEX], when it is beyond the `rounding` rung and one of many: a healthy kernel's worst
+  // is somewhere else on other values.
+  std::string outlier;
 
   bool wrong() const { return outcome != OutcomeKind::ok || rung >= Rung::unlikely; }
 };

@@ -19,6 +19,7 @@ struct World {
   Graph graph;
   std::map<int, Rung> wrong;           // nodes alone
   std::set<int> only_here;             // of these: right on fresh inputs
+  std::set<int> same_place;            // of these: explained on fresh inputs, with the same worst element
   std::set<int> absorbed;              // of these: the model's outputs do not show it
   std::vector<NodeSet> fused_wrong;    // wrong when all of them share a segment
   std::vector<NodeSet> fused_failing;  // does not load when all of them share a segment
@@ -57,7 +58,8 @@ struct World {
     NodeReading reading;
     reading.ratio = 0.3;
     if (executor == Executor::reference || wrong.count(node) == 0) return reading;
-    if (inputs == NodeInputs::fresh && only_here.count(node) > 0) return reading;
+    if (same_place.count(node) > 0) reading.outlier = "y[777]";
+    if (inputs == NodeInputs::fresh && (only_here.count(node) > 0 || same_place.count(node) > 0)) return reading;
     reading.rung = wrong.at(node);
     reading.ratio = 4;
     reading.evidence = "y[0]: got 2, right 1";
@@ -185,6 +187,8 @@ TEST(Localise, UnlikelyIsConfirmedByFreshInputsOrAtTheOutputs) {
   EXPECT_EQ(named(hidden.locate()), std::vector<std::string>{"n2"});
   World visible{.graph = line_of(8), .wrong = {{2, Rung::unlikely}}, .only_here = {2}};
   EXPECT_EQ(named(visible.locate()), std::vector<std::string>{"n2"});
+  World outlier{.graph = line_of(8), .wrong = {{2, Rung::unlikely}}, .same_place = {2}, .absorbed = {2}};
+  EXPECT_EQ(named(outlier.locate()), std::vector<std::string>{"n2"});
   World neither{.graph = line_of(8), .wrong = {{2, Rung::unlikely}}, .only_here = {2}, .absorbed = {2}};
   const LocaliseResult result = neither.locate();
   EXPECT_TRUE(result.culprits.empty());

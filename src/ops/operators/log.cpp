@@ -31,7 +31,7 @@ table lose it there: an `approximation` with the measured absolute floor.)";
                [&](const auto& x, const T& dy) { return frame.formula() == 0 ? dy / T(x) : dy * (T(1) / T(x)); });
   }
 
-  static Sample sample(SampleContext& c) { return sample_unary(c, kName); }
+  static Sample sample(SampleContext& c) { return sample_mostly_positive(c, kName); }
   static std::vector<Sample> refused() { return refused_unary(kName); }
 
  private:

@@ -32,7 +32,7 @@ NaN below 0; minus zero gives either zero.)";
     });
   }
 
-  static Sample sample(SampleContext& c) { return sample_unary(c, kName); }
+  static Sample sample(SampleContext& c) { return sample_mostly_positive(c, kName); }
   static std::vector<Sample> refused() { return refused_unary(kName); }
 };
 
