@@ -253,9 +253,10 @@ class Localiser {
     evidence->right_without_passes = !culprit->pass.empty();
   }
 
-  // `unlikely` is a suspicion. It is confirmed when two of three fresh draws of the node's inputs show the same verdict,
-  // or worse, or the same element as their worst (a fault of ten deviations in one element may err as little as some
-  // honest order of summation, but always there); or by substitution at the model's outputs (measure_substitutions).
+  // `unlikely` is a suspicion. It is confirmed when two of three fresh draws of the node's inputs show the same
+  // verdict, or worse, or the same element as their worst (a fault of ten deviations in one element may err as little
+  // as some honest order of summation, but always there); or by substitution at the model's outputs
+  // (measure_substitutions).
   void confirm(int node, const std::string& outlier) {
     int repeats = 0;
     for (int draw = 1; draw <= kConfirmingDraws && repeats < kConfirmations && !stop(); ++draw) {
@@ -302,8 +303,8 @@ class Localiser {
   const LocaliseInput& input_;
   const Probes& probes_;
   LocaliseResult result_;
-  int in_full_ = 0;         // nodes that were, or would have been, localised in full
-  std::set<int> excluded_;  // not part of the search for segments
+  int in_full_ = 0;                      // nodes that were, or would have been, localised in full
+  std::set<int> excluded_;               // not part of the search for segments
   std::map<int, std::string> suspects_;  // node to its outlier (NodeReading)
   std::set<int> confirmed_;
 };

@@ -4,7 +4,7 @@
 import sys
 import tomllib
 
-from support import CLEAN, DEFECT, ROOT, Tally, compare, require
+from support import CANNOT_RUN, CLEAN, DEFECT, ROOT, Tally, compare, require
 
 PATIENCE = 2400  # seconds: a compiler is asked anew for each set of passes
 
@@ -36,6 +36,17 @@ def faults_of_affected(run, known: dict, nodes: list[str]) -> list[str]:
     return faults
 
 
+def faults_of_refusal(run, nodes: list[str]) -> list[str]:
+    """A kernel that refuses a valid node has no value that could be wrong: the node is named, and nothing is blamed."""
+    faults = run.leftovers()
+    if run.status != CANNOT_RUN or run.result is None or run.result["status"] != "cannot-run":
+        return faults + [run.describe()]
+    failing = {entry["node"] for entry in run.result["failing"]}
+    if not failing or not failing <= set(nodes) or run.result["culprits"]:
+        faults.append(f"failing {sorted(failing)}, culprits {run.result['culprits']}, not {nodes}")
+    return faults
+
+
 def main() -> int:
     tally = Tally("defects of released frameworks")
     cases = sorted(ROOT.glob("tests/cases/*/case.toml"))
@@ -44,9 +55,9 @@ def main() -> int:
         for spec in (known["backend"], *known["healthy"]):
             require(spec.partition(":")[0])
     for folder, known in known_of.items():
-        for model, inputs, nodes in (
-            ("model", "input", known["culprit_nodes"]),
-            ("embedded", "embedded_input", known["embedded_culprit_nodes"]),
+        for model, inputs, nodes, symptom in (
+            ("model", "input", known["culprit_nodes"], known["symptom"]),
+            ("embedded", "embedded_input", known["embedded_culprit_nodes"], known.get("embedded_symptom")),
         ):
             if not (folder / f"{model}.onnx").exists():
                 continue  # controls have no embedded graph
@@ -54,7 +65,9 @@ def main() -> int:
             control = known["negative_control"]
             if not control:
                 with compare(*files, known["backend"], timeout=PATIENCE) as run:
-                    tally.case(f"{known['id']} {model} on {known['backend']}", faults_of_affected(run, known, nodes))
+                    refused = symptom == "run-error"
+                    faults = faults_of_refusal(run, nodes) if refused else faults_of_affected(run, known, nodes)
+                    tally.case(f"{known['id']} {model} on {known['backend']}", faults)
             for spec in [known["backend"]] * control + known["healthy"]:
                 with compare(*files, spec, timeout=PATIENCE) as run:
                     clean = run.status == CLEAN and run.result and run.result["status"] == "clean"

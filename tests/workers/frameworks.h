@@ -61,6 +61,18 @@ inline Outcome run_model(Backend& backend, const std::string& name, const Prepar
   return run_once(backend, read(fmt::format("/tests/models/{}.onnx", name)), *inputs, options);
 }
 
+inline std::vector<Dimension> extents(const Shape& shape) {
+  std::vector<Dimension> result;
+  for (const auto extent : shape) result.push_back({extent, ""});
+  return result;
+}
+
+inline Tensor counting(const Shape& shape, double step) {
+  std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = step * (static_cast<double>(i * 7 % 13) - 6);
+  return Tensor::from_doubles(DType::f32, shape, values);
+}
+
 struct TrainingStep {
   TrainingGraph built;
   TensorMap inputs;
@@ -70,18 +82,8 @@ struct TrainingStep {
 inline TrainingStep training_step() {
   Graph graph;
   graph.opsets = {{"", 17}};
-  const auto shape = [](std::vector<std::int64_t> extents) {
-    std::vector<Dimension> result;
-    for (const auto extent : extents) result.push_back({extent, ""});
-    return result;
-  };
-  const auto counting = [](Shape extents, double step) {
-    std::vector<double> values(static_cast<std::size_t>(element_count(extents)));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = step * (static_cast<double>(i * 7 % 13) - 6);
-    return Tensor::from_doubles(DType::f32, extents, values);
-  };
-  graph.inputs = {{"x", DType::f32, shape({2, 3, 5, 5})}};
-  graph.outputs = {{"y", DType::f32, shape({2, 5})}};
+  graph.inputs = {{"x", DType::f32, extents({2, 3, 5, 5})}};
+  graph.outputs = {{"y", DType::f32, extents({2, 5})}};
   graph.initialisers = {
       {"w", counting({4, 3, 3, 3}, 0.0625)}, {"b", counting({4}, 0.25)}, {"v", counting({4, 5}, 0.125)}};
   graph.nodes = {{"conv", "Conv", "", {"x", "w", "b"}, {"c"}, {}},
@@ -99,7 +101,7 @@ inline TrainingStep training_step() {
   step.initialisers["rate"] = Tensor::from_doubles(DType::f32, {}, std::vector<double>{0.5});
   step.nodes.push_back({"scaled", "Mul", "", {"rate", built->training.gradients.at("w")}, {"dw"}, {}});
   step.nodes.push_back({"updated", "Sub", "", {"w", "dw"}, {"w/new"}, {}});
-  step.outputs.push_back({"w/new", DType::f32, shape({4, 3, 3, 3})});
+  step.outputs.push_back({"w/new", DType::f32, extents({4, 3, 3, 3})});
   return {*std::move(built), {{"x", counting({2, 3, 5, 5}, 0.125)}, {"dy", counting({2, 5}, 0.5)}}};
 }
 
