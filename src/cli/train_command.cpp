@@ -13,6 +13,7 @@
 #include "cli/interruption.h"
 #include "cli/progress_line.h"
 #include "report/out_folder.h"
+#include "train/curve_noise.h"
 #include "train/trainer.h"
 #include "workers/open.h"
 
@@ -26,7 +27,7 @@ struct Arguments {
   std::vector<std::string> bindings, plot_with;
   std::int64_t epochs = 0, steps = 0;
   double time_limit = 300;
-  int threads = 0;
+  int threads = 0, noise = 0;
   bool resume = false, free = false, quiet = false, details = false;
 };
 
@@ -159,13 +160,86 @@ std::string lockstep_csv(const std::vector<LockstepPoint>& points) {
   return text;
 }
 
-Expected<void> plot(const Arguments& arguments, const fs::path& out, const std::string& name, const Curves& curves) {
-  std::vector<std::pair<std::string, Curves>> runs = {{name, curves}};
+// Other runs, by the names of their folders.
+Expected<std::vector<PlottedRun>> other_runs(const Arguments& arguments) {
+  std::vector<PlottedRun> runs;
   for (const std::string& other : arguments.plot_with) {
     OPDIFF_TRY(Curves read, read_curves_csv(other));
-    runs.emplace_back(fs::path(other).parent_path().filename().string(), std::move(read));
+    runs.push_back({fs::absolute(other).parent_path().filename().string(), std::move(read)});
   }
-  return plot_curves(runs, out / "curves.svg");
+  return runs;
+}
+
+// Progress on a terminal, a line an epoch.
+void show_progress(TrainOptions& options, ProgressLine& line, bool quiet, const std::string& label) {
+  struct Pace {
+    std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now(), shown = start;
+    std::int64_t first_step = -1;
+  };
+  options.on_step = [&line, label, pace = std::make_shared<Pace>()](const TrainOptions::StepReport& report) {
+    const auto now = std::chrono::steady_clock::now();
+    if (pace->first_step < 0) pace->first_step = report.step;
+    if (now - pace->shown < std::chrono::milliseconds(100) && report.step < report.steps) return;
+    pace->shown = now;
+    const double seconds = std::chrono::duration<double>(now - pace->start).count();
+    const double each = seconds / static_cast<double>(report.step - pace->first_step + 1);
+    line.show(fmt::format("{}epoch {} loss {:.4f} {} {:.1f} steps/s, {} left", label, report.epoch + 1, report.loss,
+                          percent(report.accuracy), 1 / each,
+                          duration(each * static_cast<double>(report.steps - report.step))),
+              report.step, report.steps);
+  };
+  options.on_epoch = [&line, quiet, label](const TrainOptions::EpochReport& report) {
+    line.clear();
+    if (quiet) return;
+    std::string text = fmt::format("{}epoch {}/{}: loss {:.4f}", label, report.epoch, report.epochs, report.loss);
+    if (report.accuracy) text += fmt::format(", training accuracy {}", percent(report.accuracy));
+    if (report.test) {
+      text += fmt::format(", test loss {:.4f}", report.test->loss);
+      if (report.test->right >= 0)
+        text += fmt::format(", test accuracy {:.2f} % ({} of {})",
+                            100.0 * static_cast<double>(report.test->right) / static_cast<double>(report.test->rows),
+                            report.test->right, report.test->rows);
+    }
+    fmt::print("{}, {:.1f} s\n", text, report.seconds);
+    std::fflush(stdout);
+  };
+}
+
+// The same training again and again from parameters off by a rounding, each in a folder of its own inside the run's.
+// The error is that of the first that does not end.
+Expected<std::vector<PlottedRun>> train_noisy(const Arguments& arguments, const Recipe& recipe, TrainOptions options,
+                                              ProgressLine& line) {
+  options.check_every = 0;
+  options.check_last = options.free = false;
+  std::vector<PlottedRun> runs;
+  for (int k = 1; k <= arguments.noise; ++k) {
+    Recipe again = recipe;
+    again.out = recipe.out / fmt::format("noise-{}", k);
+    OPDIFF_TRY(const OutFolder held, OutFolder::claim(again.out));
+    options.resume = arguments.resume && fs::exists(again.out / "checkpoint.json");
+    options.noise = static_cast<std::uint64_t>(k);
+    show_progress(options, line, arguments.quiet, fmt::format("noise {}/{}: ", k, arguments.noise));
+    OPDIFF_TRY(TrainResult result, train(again, options));
+    line.clear();
+    if (result.end != TrainEnd::finished)
+      return make_error("noise {}: {}", k, result.reason.empty() ? "interrupted" : result.reason);
+    runs.push_back({"off by a rounding", std::move(result.curves), true});
+  }
+  return runs;
+}
+
+void print_noise(const Curves& base, const std::vector<PlottedRun>& noisy, const std::vector<PlottedRun>& others) {
+  std::vector<Curves> curves;
+  for (const PlottedRun& run : noisy) curves.push_back(run.curves);
+  for (const PlottedRun& other : others) {
+    const auto reading = read_curves(other.curves, base, curves);
+    if (!reading)
+      fmt::print("{}: {}\n", other.name, reading.error().message);
+    else
+      fmt::print("{}: {} the noise of {} trainings off by a rounding: {:.3g} times it at most ({}; one epoch {:.3g})\n",
+                 other.name, reading->inside ? "inside" : "outside", curves.size(), reading->rms, reading->worst,
+                 reading->max);
+  }
 }
 
 Expected<int> run_training(const Arguments& arguments) {
@@ -178,10 +252,7 @@ Expected<int> run_training(const Arguments& arguments) {
   }
   if (!arguments.out.empty()) recipe.out = arguments.out;
   if (arguments.epochs > 0) recipe.epochs = arguments.epochs;
-  for (const std::string& other : arguments.plot_with) {  // before hours of work
-    OPDIFF_TRY(const Curves unused, read_curves_csv(other));
-    static_cast<void>(unused);
-  }
+  OPDIFF_TRY(const std::vector<PlottedRun> others, other_runs(arguments));  // before hours of work
   OPDIFF_TRY(const OutFolder held, OutFolder::claim(recipe.out));
   std::error_code ignored;
   if (!arguments.resume && fs::exists(recipe.out / "checkpoint.json", ignored))
@@ -205,36 +276,7 @@ Expected<int> run_training(const Arguments& arguments) {
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
   options.open = [&](const std::string& spec) { return backends.source(spec); };
   options.interrupted = open.limits.interrupted;
-  const auto start = std::chrono::steady_clock::now();
-  auto shown = start;
-  std::int64_t first_step = -1;
-  options.on_step = [&](const TrainOptions::StepReport& report) {
-    const auto now = std::chrono::steady_clock::now();
-    if (first_step < 0) first_step = report.step;
-    if (now - shown < std::chrono::milliseconds(100) && report.step < report.steps) return;
-    shown = now;
-    const double seconds = std::chrono::duration<double>(now - start).count();
-    const double each = seconds / static_cast<double>(report.step - first_step + 1);
-    line.show(fmt::format("epoch {} loss {:.4f} {} {:.1f} steps/s, {} left", report.epoch + 1, report.loss,
-                          percent(report.accuracy), 1 / each,
-                          duration(each * static_cast<double>(report.steps - report.step))),
-              report.step, report.steps);
-  };
-  options.on_epoch = [&](const TrainOptions::EpochReport& report) {
-    line.clear();
-    if (arguments.quiet) return;
-    std::string text = fmt::format("epoch {}/{}: loss {:.4f}", report.epoch, report.epochs, report.loss);
-    if (report.accuracy) text += fmt::format(", training accuracy {}", percent(report.accuracy));
-    if (report.test) {
-      text += fmt::format(", test loss {:.4f}", report.test->loss);
-      if (report.test->right >= 0)
-        text += fmt::format(", test accuracy {:.2f} % ({} of {})",
-                            100.0 * static_cast<double>(report.test->right) / static_cast<double>(report.test->rows),
-                            report.test->right, report.test->rows);
-    }
-    fmt::print("{}, {:.1f} s\n", text, report.seconds);
-    std::fflush(stdout);
-  };
+  show_progress(options, line, arguments.quiet, "");
   options.on_note = [&](const std::string& text) {
     line.clear();
     fmt::print(stderr, "opdiff: {}\n", escape_controls(text));
@@ -270,7 +312,16 @@ Expected<int> run_training(const Arguments& arguments) {
       fmt::print(stderr, "opdiff: {}{}\n", escape_controls(result.reason), result.end == TrainEnd::failed ? kept : "");
       return result.has_defect() ? kDefect : kCannotRun;
   }
-  if (const auto plotted = plot(arguments, recipe.out, recipe.out.filename().string(), result.curves); !plotted)
+  std::vector<PlottedRun> runs;
+  if (arguments.noise > 0) {
+    auto noisy = train_noisy(arguments, recipe, options, line);
+    if (!noisy) return make_error("{}{}", noisy.error().message, kept);
+    print_noise(result.curves, *noisy, others);
+    runs = *std::move(noisy);
+  }
+  runs.push_back({recipe.out.filename().string(), result.curves});
+  runs.insert(runs.end(), others.begin(), others.end());
+  if (const auto plotted = plot_curves(std::move(runs), recipe.out / "curves.svg"); !plotted)
     fmt::print(stderr, "opdiff: {}\n", plotted.error().message);
   if (!arguments.quiet) fmt::print("{}: trained.onnx, curves.csv, curves.svg, checkpoint\n", recipe.out.string());
   return result.has_defect() ? kDefect : kClean;
@@ -302,6 +353,11 @@ void add_train_command(CLI::App& app, int* status) {
       "first\nstep that leaves their noise, and what was wrong there (slow)");
   command->add_option("--fallback", arguments->fallback, "reference: it takes the nodes that a backend refuses")
       ->check(CLI::IsMember({"reference"}));
+  command
+      ->add_option("--noise", arguments->noise,
+                   "so many more trainings from parameters off by a rounding: how far the curves of equally right "
+                   "trainings\npart, in the plot; runs of --plot-with are held against it")
+      ->check(CLI::Range(2, 100));
   command->add_option("--plot-with", arguments->plot_with,
                       "curves.csv of another run, into the same plot; may be repeated");
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")

@@ -103,11 +103,12 @@ Expected<Curves> read_curves_csv(const fs::path& file) {
   return curves;
 }
 
-Expected<void> plot_curves(const std::vector<std::pair<std::string, Curves>>& runs, const fs::path& file) {
+Expected<void> plot_curves(std::vector<PlottedRun> runs, const fs::path& file) {
+  std::stable_partition(runs.begin(), runs.end(), [](const PlottedRun& run) { return run.noise; });
   bool classes = false;
   std::string data, losses, accuracies;
   for (std::size_t run = 0; run < runs.size(); ++run) {
-    const Curves& curves = runs[run].second;
+    const Curves& curves = runs[run].curves;
     const std::size_t block = std::max<std::size_t>(1, curves.steps.size() / kPlotted);
     data += fmt::format("$loss{} << EOD\n", run);
     for (std::size_t i = 0; i < curves.steps.size(); i += block) {
@@ -125,11 +126,14 @@ Expected<void> plot_curves(const std::vector<std::pair<std::string, Curves>>& ru
                             100.0 * static_cast<double>(point.right) / static_cast<double>(point.rows));
       }
     data += "EOD\n";
-    const std::string title = gnuplot_quoted(runs[run].first);
-    losses += fmt::format("{}$loss{} using 1:2 with lines lt {} title {}", run ? ", " : "", run, run + 1, title);
+    const bool noise = runs[run].noise;
+    const std::string style = noise ? "lc rgb 'gray' lw 0.5" : fmt::format("lt {}", run + 1);
+    const bool named = !noise || run == 0;
+    const std::string title = named ? "title " + gnuplot_quoted(runs[run].name) : "notitle";
+    losses += fmt::format("{}$loss{} using 1:2 with lines {} {}", run ? ", " : "", run, style, title);
     if (tested)
-      accuracies += fmt::format("{}$test{} using 1:2 with linespoints lt {} title {}", accuracies.empty() ? "" : ", ",
-                                run, run + 1, title);
+      accuracies += fmt::format("{}$test{} using 1:2 with {} {} {}", accuracies.empty() ? "" : ", ", run,
+                                noise ? "lines" : "linespoints", style, title);
     classes = classes || tested;
   }
   std::string commands =

@@ -34,8 +34,14 @@ Expected<Curves> curves_from_tensors(const TensorMap& tensors);
 std::string curves_csv(const Curves& curves);
 Expected<Curves> read_curves_csv(const std::filesystem::path& file);
 
-// SVG: the loss as means of neighbouring steps, and the test accuracy below; one line a run, by name. The error says
-// where gnuplot is to be had.
-Expected<void> plot_curves(const std::vector<std::pair<std::string, Curves>>& runs, const std::filesystem::path& file);
+struct PlottedRun {
+  std::string name;
+  Curves curves;
+  bool noise = false;  // behind the others, thin and grey, all by one name
+};
+
+// SVG: the loss as means of neighbouring steps, and the test accuracy below; one line a run. The error says where
+// gnuplot is to be had.
+Expected<void> plot_curves(std::vector<PlottedRun> runs, const std::filesystem::path& file);
 
 }  // namespace opdiff

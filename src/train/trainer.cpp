@@ -11,6 +11,7 @@
 #include "graph/validate.h"
 #include "judge/judge.h"
 #include "ops/meta_operator.h"
+#include "train/curve_noise.h"
 #include "train/non_finite.h"
 
 namespace opdiff {
@@ -220,6 +221,7 @@ class Trainer {
             {"optimiser", recipe_.optimiser},
             {"batch", fmt::format("{}", recipe_.batch)},
             {"seed", fmt::format("{}", recipe_.seed)},
+            {"noise", options_.noise ? fmt::format("{}", *options_.noise) : ""},
             {"samples", fmt::format("{}", train_.size())},
             {"transform", fmt::format("flip {} resize {} mean {} deviation {}", t.flip,
                                       t.resize ? fmt::format("{}x{}", t.resize->first, t.resize->second) : "none",
@@ -227,7 +229,7 @@ class Trainer {
   }
 
   Expected<void> start() {
-    state_ = main_->step.initial;
+    state_ = options_.noise ? off_by_a_rounding(main_->step.initial, *options_.noise) : main_->step.initial;
     OPDIFF_TRY(const std::string sum, sha256_of_file(recipe_.model));
     made_with_ = made_with(sum);
     if (!options_.resume) return {};

@@ -21,8 +21,9 @@ struct TrainOptions {
   bool fallback = false;         // the reference takes what a backend refuses
   std::int64_t check_every = 0;  // judge each so-manieth step, from the first on; 0: none
   bool check_last = false;
-  bool free = false;  // perturbed reference trainings beside this one (train/free_run.h)
-  int threads = 1;    // that judge
+  std::optional<std::uint64_t> noise;  // start from parameters off by a rounding, drawn by this (train/curve_noise.h)
+  bool free = false;                   // perturbed reference trainings beside this one (train/free_run.h)
+  int threads = 1;                     // that judge
   std::function<BackendSource(const std::string& spec)> open;
   const std::atomic<bool>* interrupted = nullptr;
   struct StepReport {

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "train/checkpoint.h"
+#include "train/curve_noise.h"
 
 namespace opdiff {
 namespace {
@@ -86,6 +87,54 @@ TEST_F(Curve, Checkpoints) {
   EXPECT_THAT(read_checkpoint(folder_).error().message, HasSubstr("is damaged"));
   std::ofstream(folder_ / "checkpoint.json") << "{";
   EXPECT_THAT(read_checkpoint(folder_).error().message, HasSubstr("no checkpoint"));
+}
+
+Curves ending_with(const std::vector<double>& test_losses, const std::vector<std::int64_t>& right) {
+  Curves result;
+  for (std::size_t epoch = 0; epoch < test_losses.size(); ++epoch) {
+    for (int step = 0; step < 3; ++step) result.steps.push_back({2 * test_losses[epoch], 8, 10});
+    result.tests.push_back({static_cast<std::int64_t>(result.steps.size()), test_losses[epoch], right[epoch], 100});
+  }
+  return result;
+}
+
+TEST(CurveNoise, DistancesAreInUnitsOfTheNoisyTrainings) {
+  const Curves base = ending_with({1.0, 0.5}, {80, 90});
+  const std::vector<Curves> noisy = {ending_with({1.1, 0.6}, {81, 91}), ending_with({0.9, 0.4}, {79, 89})};
+  const auto same = read_curves(base, base, noisy);
+  ASSERT_TRUE(same) << same.error().message;
+  EXPECT_EQ(same->rms, 0);
+  EXPECT_TRUE(same->inside);
+  const auto near = read_curves(ending_with({1.2, 0.3}, {80, 90}), base, noisy);
+  EXPECT_NEAR(near->rms, 2, 1e-9);
+  EXPECT_NEAR(near->max, 2, 1e-9);
+  EXPECT_TRUE(near->inside);
+  const auto far = read_curves(ending_with({1.0, 0.5}, {76, 86}), base, noisy);
+  EXPECT_NEAR(far->rms, 4, 1e-9);
+  EXPECT_EQ(far->worst, "test accuracy");
+  EXPECT_FALSE(far->inside);
+}
+
+TEST(CurveNoise, EpochsThatOneHasNotReachedDoNotCount) {
+  const Curves base = ending_with({1.0, 0.5}, {80, 90});
+  const std::vector<Curves> noisy = {ending_with({1.1}, {81}), ending_with({0.9, 0.4}, {79, 89})};
+  EXPECT_TRUE(read_curves(ending_with({1.0, 5.0}, {80, 10}), base, noisy)->inside);
+  EXPECT_FALSE(read_curves(base, base, std::span(noisy).first(1)));
+  EXPECT_FALSE(read_curves({}, base, noisy));
+}
+
+TEST(CurveNoise, ParametersAreOffByARounding) {
+  const Tensor x = Tensor::from_doubles(DType::f32, {4}, std::vector<double>{1, -3, 0, 1e-3});
+  const TensorMap state = {{"w", x}, {"step", Tensor::scalar_like(DType::i64, 7)}};
+  const TensorMap one = off_by_a_rounding(state, 1), two = off_by_a_rounding(state, 2);
+  EXPECT_TRUE(one.at("step").bit_equal(state.at("step")));
+  EXPECT_TRUE(one.at("w").bit_equal(off_by_a_rounding(state, 1).at("w")));
+  bool differ = false;
+  for (std::int64_t i = 0; i < x.size(); ++i) {
+    EXPECT_LE(std::fabs(one.at("w").at(i) - x.at(i)), 0x1p-22 * std::fabs(x.at(i)));
+    differ |= one.at("w").at(i) != two.at("w").at(i);
+  }
+  EXPECT_TRUE(differ);
 }
 
 TEST_F(Curve, NoCheckpointIsNoError) {

@@ -126,6 +126,18 @@ TEST_F(Training, TheSameUnderEveryAssignmentOfTheSameArithmetic) {
   EXPECT_EQ(fake("one").open_graphs(), 0u);
 }
 
+TEST_F(Training, NoiseStartsElsewhereAndIsNotResumedAsTheTrainingItself) {
+  ASSERT_TRUE(run("a"));
+  options_.noise = 1;
+  ASSERT_TRUE(run("b"));
+  EXPECT_NE(trained("a"), trained("b"));
+  options_.noise = 2;
+  options_.resume = true;
+  EXPECT_THAT(run("b").error().message, HasSubstr("was made with noise = 1, the recipe says 2"));
+  options_.noise.reset();
+  EXPECT_FALSE(run("b"));
+}
+
 TEST_F(Training, ResumesToTheSameBits) {
   ASSERT_TRUE(run("a"));
   for (const std::int64_t steps : {4, 6, 7, 1000}) {

@@ -1,0 +1,85 @@
+#include "train/curve_noise.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/format.h"
+#include "base/rng.h"
+#include "judge/judge.h"
+
+namespace opdiff {
+namespace {
+
+constexpr double kUnitsOfRoundoff = 2;
+constexpr std::array kNames = {"training loss", "test loss", "test accuracy"};
+
+// A value an epoch of each, in the order of kNames; an epoch ends where the test was.
+using Figures = std::array<std::vector<double>, kNames.size()>;
+
+Figures figures_of(const Curves& curves) {
+  Figures figures;
+  std::size_t from = 0;
+  for (const TestPoint& test : curves.tests) {
+    const auto end = std::min(static_cast<std::size_t>(test.step), curves.steps.size());
+    double loss = 0;
+    for (std::size_t i = from; i < end; ++i) loss += curves.steps[i].loss / static_cast<double>(end - from);
+    from = end;
+    figures[0].push_back(loss);
+    figures[1].push_back(test.loss);
+    if (test.right >= 0) figures[2].push_back(static_cast<double>(test.right) / static_cast<double>(test.rows));
+  }
+  return figures;
+}
+
+Tensor first_of(const std::vector<double>& values, std::size_t count) {
+  return Tensor::from_doubles(DType::f64, {static_cast<std::int64_t>(count)}, std::span(values).first(count));
+}
+
+}  // namespace
+
+TensorMap off_by_a_rounding(const TensorMap& state, std::uint64_t seed) {
+  TensorMap result = state;
+  for (auto& [name, tensor] : result) {
+    if (!is_float(tensor.dtype())) continue;
+    Rng rng(seed, "off by a rounding: " + name, 0);
+    std::vector<double> values = tensor.to_doubles();
+    const double width = kUnitsOfRoundoff * format_of(tensor.dtype()).unit_roundoff();
+    for (double& value : values) value *= 1 + rng.uniform(-width, width);
+    tensor = Tensor::from_doubles(tensor.dtype(), tensor.shape(), values);
+  }
+  return result;
+}
+
+Expected<CurveReading> read_curves(const Curves& curves, const Curves& base, std::span<const Curves> noisy) {
+  if (noisy.size() < 2) return make_error("the noise of curves needs two more trainings at least");
+  const Figures own = figures_of(curves), right = figures_of(base);
+  std::vector<Figures> others;
+  for (const Curves& other : noisy) others.push_back(figures_of(other));
+  CurveReading reading;
+  for (std::size_t k = 0; k < kNames.size(); ++k) {
+    std::size_t epochs = std::min(own[k].size(), right[k].size());
+    for (const Figures& other : others) epochs = std::min(epochs, other[k].size());
+    if (epochs == 0 && k == 0) return make_error("no epoch that all trainings have ended with a test");
+    if (epochs == 0) continue;
+    std::vector<double> noise;
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      double squares = 0;
+      for (const Figures& other : others) squares += std::pow(other[k][epoch] - right[k][epoch], 2);
+      noise.push_back(std::sqrt(squares / static_cast<double>(others.size())));
+    }
+    std::vector<double> sorted = noise;
+    std::sort(sorted.begin(), sorted.end());
+    for (double& s : noise) s = std::max(s, sorted[sorted.size() / 2]);
+    const FloorComparison compared = compare_with_floor(first_of(own[k], epochs), first_of(right[k], epochs), noise);
+    reading.inside &= !compared.suspect;
+    if (reading.worst.empty() || compared.rms > reading.rms) {
+      reading.rms = compared.rms;
+      reading.worst = kNames[k];
+    }
+    reading.max = std::max(reading.max, compared.max);
+  }
+  return reading;
+}
+
+}  // namespace opdiff
