@@ -12,11 +12,11 @@ namespace {
 constexpr double kSuspectRms = 3;
 constexpr double kSuspectMax = 10;
 
-}  // namespace
-
-ClassicFigures classic_figures(std::span<const double> got, std::span<const double> centre, const Format& format) {
+// Wide holds squares of numbers of the format.
+template <class Wide>
+ClassicFigures figures_in(std::span<const double> got, std::span<const double> centre, const Format& format) {
   ClassicFigures f;
-  long double squares = 0, gg = 0, cc = 0, gc = 0;  // squares of f64 numbers leave double's range
+  Wide squares = 0, gg = 0, cc = 0, gc = 0;
   double largest = 0, relative_sum = 0, absolute_sum = 0;
   std::int64_t n = 0, nonzero = 0, beyond3 = 0, beyond4 = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
@@ -25,7 +25,7 @@ ClassicFigures classic_figures(std::span<const double> got, std::span<const doub
     const double error = std::fabs(got[i] - centre[i]), size = std::fabs(centre[i]);
     absolute_sum += error;
     f.max_absolute = std::max(f.max_absolute, error);
-    const long double e = error, g = got[i], c = centre[i];
+    const Wide e = error, g = got[i], c = centre[i];
     squares += e * e;
     gg += g * g;
     cc += c * c;
@@ -52,6 +52,13 @@ ClassicFigures classic_figures(std::span<const double> got, std::span<const doub
     f.share_beyond_1e4 = static_cast<double>(beyond4) / static_cast<double>(nonzero);
   }
   return f;
+}
+
+}  // namespace
+
+ClassicFigures classic_figures(std::span<const double> got, std::span<const double> centre, const Format& format) {
+  return format.max_exponent < 512 ? figures_in<double>(got, centre, format)
+                                   : figures_in<long double>(got, centre, format);
 }
 
 FloorComparison compare_with_floor(const Tensor& got, const Tensor& reference, std::span<const double> floor) {

@@ -183,6 +183,8 @@ class NodeJudge::State {
     return verdicts;
   }
 
+  void give_right_outputs(std::vector<Tensor> outputs) { values_ = std::move(outputs); }
+
  private:
   static constexpr int kDrawn = 1;  // the output that is random, where one is
 
@@ -239,6 +241,8 @@ class NodeJudge::State {
 NodeJudge::NodeJudge(const Node& node, int opset, std::span<const Tensor* const> inputs)
     : state_(std::make_unique<State>(node, opset, inputs)) {}
 NodeJudge::~NodeJudge() = default;
+
+void NodeJudge::give_right_outputs(std::vector<Tensor> outputs) { state_->give_right_outputs(std::move(outputs)); }
 
 std::vector<Verdict> NodeJudge::judge(std::span<const Tensor* const> got) { return state_->judge(got); }
 

@@ -25,6 +25,9 @@ class NodeJudge {
   // shape is a defect.
   std::vector<Verdict> judge(std::span<const Tensor* const> got);
 
+  // What evaluate_node makes of the inputs, where that is known already; else it is worked out when first needed.
+  void give_right_outputs(std::vector<Tensor> outputs);
+
  private:
   class State;
   std::unique_ptr<State> state_;

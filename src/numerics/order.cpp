@@ -8,25 +8,24 @@
 namespace opdiff {
 namespace {
 
-struct Rounder {
+struct RoundToF32 {
+  double operator()(double x) const { return static_cast<double>(static_cast<float>(x)); }
+};
+struct RoundTo {
   const Format& format;
-  double operator()(double x) const {
-    if (format == kF32) return static_cast<double>(static_cast<float>(x));
-    return round_to(x, format);
-  }
+  double operator()(double x) const { return round_to(x, format); }
 };
 
-double pairwise(const Rounder& round, std::span<const double> terms) {
+template <class Round>
+double pairwise(const Round& round, std::span<const double> terms) {
   if (terms.empty()) return 0;
   if (terms.size() == 1) return terms[0];
   const std::size_t half = terms.size() / 2;
   return round(pairwise(round, terms.first(half)) + pairwise(round, terms.subspan(half)));
 }
 
-}  // namespace
-
-double sum_in_order(std::span<const double> a, std::span<const double> b, const SumOrder& order, const Format& format) {
-  const Rounder round{format};
+template <class Round>
+double sum_with(const Round& round, std::span<const double> a, std::span<const double> b, const SumOrder& order) {
   const std::size_t n = a.size();
   const auto product = [&](std::size_t k) { return b.empty() ? a[k] : a[k] * b[k]; };
   if (order.kind == SumOrder::Kind::wide) {
@@ -52,13 +51,20 @@ double sum_in_order(std::span<const double> a, std::span<const double> b, const 
   double one = 0;  // most sums are short and have one lane
   std::vector<double> several(lanes > 1 ? lanes : 0);
   const std::span<double> running = lanes > 1 ? std::span(several) : std::span(&one, 1);
-  for (std::size_t k = 0; k < n; ++k) {
+  for (std::size_t k = 0, lane = 0; k < n; ++k) {
     const std::size_t index = order.kind == SumOrder::Kind::reversed ? n - 1 - k : visit.empty() ? k : visit[k];
-    double& sum = running[k % lanes];
+    double& sum = running[lane];
     const double p = product(index);
     sum = round(sum + (order.fused ? p : round(p)));
+    lane = lane + 1 == lanes ? 0 : lane + 1;
   }
   return pairwise(round, running);
+}
+
+}  // namespace
+
+double sum_in_order(std::span<const double> a, std::span<const double> b, const SumOrder& order, const Format& format) {
+  return format == kF32 ? sum_with(RoundToF32(), a, b, order) : sum_with(RoundTo{format}, a, b, order);
 }
 
 }  // namespace opdiff

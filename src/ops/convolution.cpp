@@ -38,16 +38,18 @@ Reduction convolve_terms(const Convolution& c, const Tensor& x, const Tensor& w,
 }
 
 Reduction convolve_transposed_terms(const Convolution& c, const Tensor& y, const Tensor& w, std::int64_t index) {
-  const std::int64_t taps = c.taps(), channel = index / c.plane();
+  const std::int64_t taps = c.taps(), plane = c.plane(), channel = index / plane;
   const std::int64_t first = channel / c.depth * c.rows, d = channel % c.depth;
   const std::int64_t kernels = channel % (c.group * c.depth) / c.depth * c.rows;
-  const std::vector<std::int64_t> reader = tap_readers(c, tap_table(c.window));
+  std::vector<std::int64_t> reader(static_cast<std::size_t>(taps));
+  for (std::int64_t k = 0; k < taps; ++k)
+    reader[static_cast<std::size_t>(k)] = reader_at(c.window, index % plane, k);
   Reduction r;
   r.extents = {c.rows};
   r.extents.insert(r.extents.end(), c.window.kernel.begin(), c.window.kernel.end());
   for (std::int64_t m = 0; m < c.rows; ++m)
     for (std::int64_t k = 0; k < taps; ++k) {
-      const std::int64_t o = reader[static_cast<std::size_t>(k * c.plane() + index % c.plane())];
+      const std::int64_t o = reader[static_cast<std::size_t>(k)];
       r.a.push_back(o < 0 ? 0 : y.at((first + m) * c.positions() + o));
       r.b.push_back(w.at(((kernels + m) * c.depth + d) * taps + k));
     }
@@ -60,11 +62,15 @@ Reduction convolve_weights_terms(const Convolution& c, const Tensor& y, const Te
   Reduction r;
   r.extents = {c.batch};
   r.extents.insert(r.extents.end(), c.window.output.begin(), c.window.output.end());
+  const std::int64_t positions = c.positions(), plane = c.plane();
+  std::vector<std::int64_t> read(static_cast<std::size_t>(positions));
+  for (std::int64_t o = 0; o < positions; ++o)
+    read[static_cast<std::size_t>(o)] = tap_at(c.window, o, index % taps).input;
   for (std::int64_t n = 0; n < c.batch; ++n)
-    for (std::int64_t o = 0; o < c.positions(); ++o) {
-      const std::int64_t i = tap_at(c.window, o, index % taps).input;
-      r.a.push_back(y.at((n * c.group * c.rows + m) * c.positions() + o));
-      r.b.push_back(i < 0 ? 0 : x.at((n * c.group * c.depth + d) * c.plane() + i));
+    for (std::int64_t o = 0; o < positions; ++o) {
+      const std::int64_t i = read[static_cast<std::size_t>(o)];
+      r.a.push_back(y.at((n * c.group * c.rows + m) * positions + o));
+      r.b.push_back(i < 0 ? 0 : x.at((n * c.group * c.depth + d) * plane + i));
     }
   return r;
 }

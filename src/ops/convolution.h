@@ -29,11 +29,12 @@ Expected<Shape> convolution_kernel(const Call& call);
 
 // Where tap k of which output reads plane element i: reader[k plane + i], -1: none does. `table` is tap_table().
 inline std::vector<std::int64_t> tap_readers(const Convolution& c, const std::vector<std::int64_t>& table) {
-  std::vector<std::int64_t> reader(static_cast<std::size_t>(c.taps() * c.plane()), -1);
-  for (std::int64_t k = 0; k < c.taps(); ++k)
-    for (std::int64_t o = 0; o < c.positions(); ++o)
-      if (const std::int64_t i = table[static_cast<std::size_t>(k * c.positions() + o)]; i >= 0)
-        reader[static_cast<std::size_t>(k * c.plane() + i)] = o;
+  const std::int64_t taps = c.taps(), plane = c.plane(), positions = c.positions();
+  std::vector<std::int64_t> reader(static_cast<std::size_t>(taps * plane), -1);
+  for (std::int64_t k = 0; k < taps; ++k)
+    for (std::int64_t o = 0; o < positions; ++o)
+      if (const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)]; i >= 0)
+        reader[static_cast<std::size_t>(k * plane + i)] = o;
   return reader;
 }
 
@@ -84,7 +85,7 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
 // w[m, c, k] = sum over n, o of y[n, m, o] x[n, c, o s - p + k d].
 template <class E, class T>
 void convolve_weights(const Convolution& c, std::span<const E> y, std::span<const E> x, std::span<T> w) {
-  const std::int64_t taps = c.taps(), columns = c.positions(), depth = c.depth * taps;
+  const std::int64_t taps = c.taps(), columns = c.positions(), plane = c.plane(), depth = c.depth * taps;
   const std::vector<std::int64_t> table = tap_table(c.window);
   for (std::int64_t g = 0; g < c.group; ++g) {
     std::vector<E> left(static_cast<std::size_t>(c.rows * c.batch * columns));
@@ -98,7 +99,7 @@ void convolve_weights(const Convolution& c, std::span<const E> y, std::span<cons
           for (std::int64_t o = 0; o < columns; ++o)
             if (const std::int64_t i = table[static_cast<std::size_t>(k * columns + o)]; i >= 0)
               unfolded[static_cast<std::size_t>((n * columns + o) * depth + channel * taps + k)] =
-                  x[static_cast<std::size_t>((piece * c.depth + channel) * c.plane() + i)];
+                  x[static_cast<std::size_t>((piece * c.depth + channel) * plane + i)];
     }
     products({c.rows, depth, c.batch * columns}, left.data(), unfolded.data(), static_cast<const E*>(nullptr),
              w.data() + g * c.rows * depth);

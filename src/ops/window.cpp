@@ -140,6 +140,20 @@ Tap tap_at(const Window& w, std::int64_t out, std::int64_t tap) {
   return {in_input ? position : -1, in_padding};
 }
 
+std::int64_t reader_at(const Window& w, std::int64_t position, std::int64_t tap) {
+  std::int64_t out = 0, scale = 1;
+  for (std::size_t d = w.input.size(); d-- > 0;) {
+    const std::int64_t x = position % w.input[d], k = tap % w.kernel[d];
+    position /= w.input[d];
+    tap /= w.kernel[d];
+    const std::int64_t shifted = x + w.pads_begin[d] - k * w.dilations[d];
+    if (shifted < 0 || shifted % w.strides[d] != 0 || shifted / w.strides[d] >= w.output[d]) return -1;
+    out += shifted / w.strides[d] * scale;
+    scale *= w.output[d];
+  }
+  return out;
+}
+
 std::vector<std::int64_t> tap_table(const Window& w) {
   const std::int64_t taps = w.kernel_size(), outputs = w.output_size();
   std::vector<std::int64_t> table(static_cast<std::size_t>(taps * outputs));

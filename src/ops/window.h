@@ -35,6 +35,9 @@ struct Tap {
 };
 Tap tap_at(const Window& window, std::int64_t out, std::int64_t tap);
 
+// The other way round: the output position whose tap `tap` reads the flat input `position`, -1: none has it there.
+std::int64_t reader_at(const Window& window, std::int64_t position, std::int64_t tap);
+
 // tap_at for every (tap, output), tap-major: table[tap * output_size + out].
 std::vector<std::int64_t> tap_table(const Window& window);
 

@@ -57,13 +57,20 @@ StepCheck::~StepCheck() {
   }
 }
 
-void StepCheck::judge(int index, std::int64_t step, const std::vector<std::optional<Tensor>>& inputs,
-                      const std::vector<std::optional<Tensor>>& got, const std::vector<KnownDivergence>& known) {
+const std::vector<CheckedNode>& StepCheck::nodes() {
+  pool_.wait();
+  return nodes_;
+}
+
+void StepCheck::judge(int index, std::int64_t step, const Taken& taken, const std::vector<std::optional<Tensor>>& got,
+                      const std::vector<KnownDivergence>& known) {
   const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
   CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
-  const auto given = pointers_to(inputs), returned = pointers_to(got);
+  const auto given = pointers_to(taken.inputs), returned = pointers_to(got);
   const int opset = graph_.opset(node.domain);
-  const std::vector<Verdict> verdicts = judge_node(node, opset, given, returned);
+  NodeJudge judge(node, opset, given);
+  if (!taken.outputs.empty()) judge.give_right_outputs(taken.outputs);
+  const std::vector<Verdict> verdicts = judge.judge(returned);
   const Verdict* worst = nullptr;
   std::string output;
   for (std::size_t k = 0; k < verdicts.size(); ++k) {
@@ -89,20 +96,22 @@ void StepCheck::judge(int index, std::int64_t step, const std::vector<std::optio
 
 Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs, Outcome* outcome) {
   *outcome = {};
-  std::vector<std::vector<std::optional<Tensor>>> taken(graph_.nodes.size());
+  const auto taken = std::make_shared<std::vector<Taken>>(graph_.nodes.size());  // read by tasks after this returns
   TensorMap tensors;
-  // Tasks read `taken`: on every way out, they end first.
-  const auto wait = [](ThreadPool* pool) { pool->wait(); };
-  const std::unique_ptr<ThreadPool, decltype(wait)> waiting(&pool_, wait);
   OPDIFF_TRY(TensorMap reference, evaluate_graph(graph_, inputs, [&](const NodeVisit& visit) -> Expected<void> {
-               auto& slots = taken[static_cast<std::size_t>(visit.index)];
+               Taken& node = (*taken)[static_cast<std::size_t>(visit.index)];
                const std::vector<std::string> names = slot_names(*visit.node);
                for (std::size_t k = 0; k < visit.inputs.size(); ++k) {
-                 slots.push_back(visit.inputs[k] == nullptr ? std::nullopt : std::optional<Tensor>(*visit.inputs[k]));
-                 if (visit.inputs[k] != nullptr) tensors[names[k]] = *visit.inputs[k];
+                 const Tensor* input = visit.inputs[k];
+                 node.inputs.push_back(input == nullptr ? std::nullopt : std::optional<Tensor>(*input));
+                 if (input != nullptr) tensors[names[k]] = *input;
                }
+               const auto absent = [](const Tensor* output) { return output == nullptr; };
+               if (std::none_of(visit.outputs.begin(), visit.outputs.end(), absent))
+                 for (const Tensor* output : visit.outputs) node.outputs.push_back(*output);
                return {};
              }));
+  pool_.wait();  // for the step before: not more than two are in memory
   for (std::size_t label = 0; label < groups_.size(); ++label) {
     Group& group = *groups_[label];
     Party& party = parties_[label];
@@ -144,11 +153,11 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
         const auto value = found == group.name_of.end() ? outcome->outputs.end() : outcome->outputs.find(found->second);
         got.push_back(value == outcome->outputs.end() ? std::nullopt : std::optional<Tensor>(value->second));
       }
-      pool_.submit([this, index, step, &inputs = taken[static_cast<std::size_t>(index)], got = std::move(got),
-                    &known = group.known] { judge(index, step, inputs, got, known); });
+      pool_.submit([this, index, step, taken, got = std::move(got), &known = group.known] {
+        judge(index, step, (*taken)[static_cast<std::size_t>(index)], got, known);
+      });
     }
   }
-  pool_.wait();
   ++steps_;
   return reference;
 }

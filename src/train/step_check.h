@@ -39,16 +39,22 @@ class StepCheck {
   ~StepCheck();
 
   // Judges all nodes of step number `step` on `inputs`; returns the reference's outputs of the step. A failed outcome
-  // is a backend's death or refusal; errors are the graph's.
+  // is a backend's death or refusal; errors are the graph's. The nodes are judged while the caller goes on.
   Expected<TensorMap> check(std::int64_t step, const TensorMap& inputs, Outcome* outcome);
 
-  const std::vector<CheckedNode>& nodes() const { return nodes_; }
+  // Waits for those that are still being judged.
+  const std::vector<CheckedNode>& nodes();
   std::int64_t steps() const { return steps_; }
 
  private:
   struct Group;
-  void judge(int index, std::int64_t step, const std::vector<std::optional<Tensor>>& inputs,
-             const std::vector<std::optional<Tensor>>& got, const std::vector<KnownDivergence>& known);
+  // What the reference had of one node.
+  struct Taken {
+    std::vector<std::optional<Tensor>> inputs;
+    std::vector<Tensor> outputs;  // none where a slot is absent
+  };
+  void judge(int index, std::int64_t step, const Taken& taken, const std::vector<std::optional<Tensor>>& got,
+             const std::vector<KnownDivergence>& known);
 
   const Graph& graph_;
   const std::vector<int>& labels_;
