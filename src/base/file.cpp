@@ -104,6 +104,11 @@ Expected<void> write_file_atomically(const std::filesystem::path& path,
                                      const std::function<Expected<void>(const std::string&)>& write) {
   static std::atomic<unsigned> counter{0};
   std::error_code error;
+  // What is renamed over a link takes the link's place: the file behind it is meant.
+  if (std::filesystem::is_symlink(path, error))
+    if (const auto behind = std::filesystem::canonical(path, error); !error)
+      return write_file_atomically(behind, write);
+  error.clear();
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (error) return make_error("{}: cannot create its folder: {}", path.string(), error.message());
   const std::string temporary = fmt::format("{}.{}-{}.tmp", path.string(), ::getpid(), counter++);
@@ -120,6 +125,14 @@ Expected<void> write_file_atomically(const std::filesystem::path& path,
 }
 
 Expected<void> write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored) &&
+      !std::filesystem::is_directory(path, ignored)) {  // a device or a pipe stays what it is
+    FileDescriptor fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+    if (fd.get() < 0) return system_error(path, "open");
+    OPDIFF_RETURN_IF_ERROR(write_all(fd.get(), path, bytes));
+    return fd.close() ? Expected<void>() : system_error(path, "write");
+  }
   return write_file_atomically(path, [&](const std::string& temporary) -> Expected<void> {
     FileDescriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (fd.get() < 0) return system_error(path, "create");

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/shell.h"
 #include "cli/commands.h"
 #include "cli/interruption.h"
 #include "cli/progress_line.h"
@@ -47,7 +48,9 @@ Expected<std::vector<const Form*>> chosen(const Arguments& a) {
   for (const std::string& name : a.forms) {
     const Form* form = find_form(name);
     if (!form) return make_error("no form '{}'; `opdiff forms` lists them", name);
-    forms.push_back(form);
+    if (!a.kind.empty() && kind_name(form->kind) != a.kind)
+      return make_error("--kind {}: '{}' is of the kind {}", a.kind, name, kind_name(form->kind));
+    if (std::find(forms.begin(), forms.end(), form) == forms.end()) forms.push_back(form);
   }
   if (a.forms.empty())
     for (const Form* form : all_forms())
@@ -102,7 +105,7 @@ class Run {
     for (const std::string& name : a_.dtypes) {
       const auto dtype = parse_dtype(name);
       if (!dtype || !is_float(*dtype)) return make_error("--dtype {}: expected f32, f64, f16 or bf16", name);
-      dtypes.push_back(*dtype);
+      if (std::find(dtypes.begin(), dtypes.end(), *dtype) == dtypes.end()) dtypes.push_back(*dtype);
     }
     std::string joined;
     for (const std::string& text : a_.backends) joined += (joined.empty() ? "" : ",") + text;
@@ -110,7 +113,8 @@ class Run {
     std::vector<FormBackend> backends;
     for (const BackendSpec& spec : specs) {
       OPDIFF_TRY(FormBackend backend, form_backend(spec));
-      backends.push_back(std::move(backend));
+      const auto same = [&](const FormBackend& other) { return other.spec == backend.spec; };
+      if (std::none_of(backends.begin(), backends.end(), same)) backends.push_back(std::move(backend));
     }
     for (const Form* form : forms)  // before anything runs
       if (!fixed.empty()) {
@@ -137,12 +141,16 @@ class Run {
           options.compare.threads = a_.threads > 0 ? a_.threads : static_cast<int>(std::thread::hardware_concurrency());
           options.compare.interrupted = interrupted_;
           options.compare.progress = [&line](const Progress& p) { line.show(p.what, p.done, p.total); };
-          OPDIFF_TRY(FormCheck checked, check_form(*form, backends, workers_, report.coverage, options));
+          auto done = check_form(*form, backends, workers_, report.coverage, options);
+          if (!done && interrupted_->load()) break;
+          if (!done) return tl::unexpected<Error>(done.error());
+          FormCheck checked = *std::move(done);
           if (!a_.no_time && !interrupted_->load() && !checked.rows.empty()) {
             line.show(fmt::format("{} {}: times", form->name, dtype_name(dtype)), 0, 0);
             MeasureOptions measure{dtype, gradient, fixed, a_.seed};
             if (a_.profile) measure.counting = &counting_;
-            OPDIFF_RETURN_IF_ERROR(measure_form(*form, workers_, measure, checked.rows));
+            if (const auto measured = measure_form(*form, workers_, measure, checked.rows); !measured)
+              checked.notes.push_back(fmt::format("{}: not timed: {}", form->name, measured.error().message));
           }
           for (FormRow& row : checked.rows) report.rows.push_back(std::move(row));
           for (Observation& seen : checked.observations) observations.push_back(std::move(seen));
@@ -178,16 +186,26 @@ int check(const Arguments& a, const std::string& command) {
   const std::string table = markdown(*report, a.coverage);
   if (!a.quiet) fmt::print("{}", table);
   const std::string title = fmt::format("# Equivalent and fused forms\n\nPrinted by `{}`.\n\n", command);
+  // A file that cannot be written must not hide what was found, nor keep the others from being written.
+  bool unwritten = false;
+  const auto say = [&](const Expected<void>& written) {
+    if (written) return;
+    cannot_run(written.error());
+    unwritten = true;
+  };
   for (const auto& [file, text] :
        {std::pair{a.markdown, title + table}, {a.csv, csv(*report)}, {a.json, json(*report)}})
-    if (!file.empty())
-      if (const auto written = write_file_atomically(file, text); !written) return cannot_run(written.error());
-  if (!a.plot.empty())
-    if (const auto plotted = plot(*report, a.plot); !plotted) return cannot_run(plotted.error());
+    if (!file.empty()) say(write_file_atomically(file, text));
+  if (!a.plot.empty()) say(plot(*report, a.plot));
   if (a.quiet)
     fmt::print("{} cases, {} alarms, {} findings\n", report->cases(), report->alarms(), report->findings.size());
-  if (report->alarms() > 0) return kDefect;
-  return interrupted->load() ? kCannotRun : kClean;
+  if (interrupted->load() && a.quiet) fmt::print(stderr, "opdiff: interrupted\n");
+  if (report->alarms() > 0) {
+    const bool only_deaths = std::all_of(report->findings.begin(), report->findings.end(),
+                                         [](const Finding& finding) { return finding.kind.is_death(); });
+    return only_deaths ? kBackendDied : kDefect;
+  }
+  return interrupted->load() || unwritten ? kCannotRun : kClean;
 }
 
 }  // namespace
@@ -226,10 +244,10 @@ void add_forms_command(CLI::App& app, int* status) {
       ->check(CLI::IsMember({"forward", "gradient", "both"}));
   checked->add_flag_callback("--gradient", [a] { a->direction = "gradient"; }, "the same as --direction gradient");
   checked->add_option("--cases", a->cases, "of each form, dtype and direction")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   checked->add_option("--bundle", a->bundle, "cases that go to a backend as one graph")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
   checked->add_option("--set", a->set, "NAME=NUMBER: a parameter that is not drawn; may be repeated");
   checked->add_option("--seed", a->seed, "of the drawn cases")->check(whole_number())->capture_default_str();
@@ -247,7 +265,8 @@ void add_forms_command(CLI::App& app, int* status) {
   checked->add_option("--json", a->json, "everything");
   checked->add_option("--plot", a->plot, "speed-up against error, as SVG");
   checked->footer(
-      "Exit status: 0 clean, 1 a wrong result was found, 2 cannot run.\n\n"
+      "Exit status: 0 clean, 1 a wrong result was found, 2 cannot run, 3 a backend crashed, hung or ran out of "
+      "memory.\n\n"
       "Examples:\n"
       "  opdiff forms check conv-bn\n"
       "  opdiff forms check --kind fusion --backends onnxruntime,onnxruntime:opt=basic,torch:compile=inductor\n"
@@ -255,12 +274,13 @@ void add_forms_command(CLI::App& app, int* status) {
       "  opdiff forms check --dtype f32 bf16 --cases 200 --markdown forms.md --plot forms.svg");
   checked->callback([a, checked, status] {
     std::string command = "opdiff forms check";
-    for (const std::string& form : a->forms) command += " " + form;
-    for (const CLI::Option* option : checked->get_options())
-      if (option->count() > 0 && option->get_positional() == false)
-        command += fmt::format(
-            " {}{}", option->get_name(),
-            option->get_items_expected() == 0 ? "" : " " + fmt::format("{}", fmt::join(option->results(), " ")));
+    for (const std::string& form : a->forms) command += " " + shell_quoted(form);
+    for (const CLI::Option* option : checked->get_options()) {
+      if (option->count() == 0 || option->get_positional()) continue;
+      command += " " + option->get_name();
+      if (option->get_items_expected() != 0)
+        for (const std::string& result : option->results()) command += " " + shell_quoted(result);
+    }
     *status = check(*a, command);
   });
 }

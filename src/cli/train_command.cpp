@@ -80,7 +80,7 @@ std::string duration(double seconds) {
 }
 
 void print_checks(const Arguments& arguments, const TrainResult& result) {
-  if (result.checked.empty()) return;
+  if (result.checked.empty() || result.lockstep.empty()) return;
   std::vector<const CheckedNode*> rows;
   std::array<std::int64_t, kRungCount> total{};
   std::int64_t judged = 0, known = 0, alone = 0;
@@ -206,9 +206,9 @@ void show_progress(TrainOptions& options, ProgressLine& line, bool quiet, const 
 }
 
 // The same training again and again from parameters off by a rounding, each in a folder of its own inside the run's.
-// The error is that of the first that does not end.
+// The error is that of the first that cannot start; `last` says how the last one ended.
 Expected<std::vector<PlottedRun>> train_noisy(const Arguments& arguments, const Recipe& recipe, TrainOptions options,
-                                              ProgressLine& line) {
+                                              ProgressLine& line, TrainResult* last) {
   options.check_every = 0;
   options.check_last = options.free = false;
   std::vector<PlottedRun> runs;
@@ -219,11 +219,14 @@ Expected<std::vector<PlottedRun>> train_noisy(const Arguments& arguments, const 
     options.resume = arguments.resume && fs::exists(again.out / "checkpoint.json");
     options.noise = static_cast<std::uint64_t>(k);
     show_progress(options, line, arguments.quiet, fmt::format("noise {}/{}: ", k, arguments.noise));
-    OPDIFF_TRY(TrainResult result, train(again, options));
+    OPDIFF_TRY(*last, train(again, options));
     line.clear();
-    if (result.end != TrainEnd::finished)
-      return make_error("noise {}: {}", k, result.reason.empty() ? "interrupted" : result.reason);
-    runs.push_back({"off by a rounding", std::move(result.curves), true});
+    if (last->end != TrainEnd::finished) {
+      fmt::print(stderr, "opdiff: noise {}: {}; go on with --resume ({})\n", k,
+                 last->reason.empty() ? "interrupted" : escape_controls(last->reason), recipe.out.string());
+      break;
+    }
+    runs.push_back({"off by a rounding", std::move(last->curves), true});
   }
   return runs;
 }
@@ -253,6 +256,8 @@ Expected<int> run_training(const Arguments& arguments) {
   if (!arguments.out.empty()) recipe.out = arguments.out;
   if (arguments.epochs > 0) recipe.epochs = arguments.epochs;
   OPDIFF_TRY(const std::vector<PlottedRun> others, other_runs(arguments));  // before hours of work
+  if (arguments.noise > 0 && !recipe.test)
+    return make_error("--noise {}: the recipe has no test data, by which curves are compared", arguments.noise);
   OPDIFF_TRY(const OutFolder held, OutFolder::claim(recipe.out));
   std::error_code ignored;
   if (!arguments.resume && fs::exists(recipe.out / "checkpoint.json", ignored))
@@ -314,16 +319,20 @@ Expected<int> run_training(const Arguments& arguments) {
   }
   std::vector<PlottedRun> runs;
   if (arguments.noise > 0) {
-    auto noisy = train_noisy(arguments, recipe, options, line);
-    if (!noisy) return make_error("{}{}", noisy.error().message, kept);
+    TrainResult last;
+    auto noisy = train_noisy(arguments, recipe, options, line, &last);
+    if (!noisy) return with_context("--noise", noisy.error());
+    if (last.end != TrainEnd::finished)
+      return result.has_defect() ? kDefect : last.end == TrainEnd::died ? kBackendDied : kCannotRun;
     print_noise(result.curves, *noisy, others);
     runs = *std::move(noisy);
   }
   runs.push_back({recipe.out.filename().string(), result.curves});
   runs.insert(runs.end(), others.begin(), others.end());
-  if (const auto plotted = plot_curves(std::move(runs), recipe.out / "curves.svg"); !plotted)
-    fmt::print(stderr, "opdiff: {}\n", plotted.error().message);
-  if (!arguments.quiet) fmt::print("{}: trained.onnx, curves.csv, curves.svg, checkpoint\n", recipe.out.string());
+  const auto plotted = plot_curves(std::move(runs), recipe.out / "curves.svg");
+  if (!plotted) fmt::print(stderr, "opdiff: {}\n", plotted.error().message);
+  if (!arguments.quiet)
+    fmt::print("{}: trained.onnx, curves.csv{}, checkpoint\n", recipe.out.string(), plotted ? ", curves.svg" : "");
   return result.has_defect() ? kDefect : kClean;
 }
 

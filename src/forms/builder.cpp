@@ -59,7 +59,11 @@ Expected<void> check_parameters(const Form& form, const Parameters& parameters) 
       for (const ParameterSpec& p : form.parameters) names += fmt::format("{}{}", names.empty() ? "" : " ", p.name);
       return make_error("{}: no parameter '{}'; it has: {}", form.name, name, names);
     }
-    if (value < std::min<std::int64_t>(known->low, 1) || value > std::max<std::int64_t>(known->high, 4096))
+    // What counts something may be larger than what is drawn; an exponent may not.
+    constexpr std::int64_t kMost = 4096;
+    const bool is_exponent = known->low < 0;
+    const std::int64_t least = is_exponent ? known->low : std::min<std::int64_t>(known->low, 1);
+    if (value < least || value > (is_exponent ? known->high : std::max(known->high, kMost)))
       return make_error("{}: {}={} is out of range ({})", form.name, name, value, known->documentation);
   }
   for (const Condition& condition : form.conditions)

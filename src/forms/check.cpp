@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/shell.h"
 #include "forms/bundle.h"
 #include "locate/compare.h"
 #include "numerics/parallel.h"
@@ -80,12 +81,16 @@ std::optional<Anomaly> anomaly_of(const SideOutcome& o) {
   std::optional<Anomaly> worst;
   for (const SideOutcome::NodeAlone& node : o.nodes) {
     if (node.outcome.known || node.outcome.outcome == OutcomeKind::unsupported) continue;
-    if (!node.outcome.ok()) return Anomaly{Anomaly::Kind::failure, node.index, Rung::defect, true, node.outcome.reason};
+    if (!node.outcome.ok())
+      return Anomaly{Anomaly::Kind::failure, node.index, Rung::defect, true,
+                     fmt::format("{}: {}", to_string(node.outcome.outcome), node.outcome.reason)};
     if (node.outcome.rung() < Rung::unlikely || (worst && worst->rung >= node.outcome.rung())) continue;
     const Verdict& v = *node.outcome.worst();
     worst = Anomaly{Anomaly::Kind::node, node.index, v.rung, v.rung == Rung::defect,
-                    fmt::format("element {}: {:.9g} for {:.9g}, radius {:.3g}, deviation {:.3g}", v.worst.index,
-                                v.worst.got, v.worst.centre, v.worst.radius, v.worst.deviation)};
+                    v.worst.index < 0
+                        ? v.note
+                        : fmt::format("element {}: {:.9g} for {:.9g}, radius {:.3g}, deviation {:.3g}", v.worst.index,
+                                      v.worst.got, v.worst.centre, v.worst.radius, v.worst.deviation)};
   }
   if (worst || o.known()) return worst;
   for (const Outcome* outcome : {&o.whole, &o.plain})
@@ -178,8 +183,9 @@ class FormChecker {
     for (int done = 0; done < options_.cases && !options_.compare.stop();) {
       const int count = std::min(options_.bundle, options_.cases - done);
       OPDIFF_TRY(const std::vector<OracledCase> cases, next_cases(done, count));
-      if (cases.empty()) break;
-      OPDIFF_RETURN_IF_ERROR(check(cases));
+      if (cases.empty() || options_.compare.stop()) break;
+      const auto checked = check(cases);
+      if (!checked && !options_.compare.stop()) return tl::unexpected<Error>(checked.error());
       done += count;
       options_.compare.report(fmt::format("{} {}{}", form_.name, dtype(), options_.gradient ? " gradient" : ""), done,
                               options_.cases);
@@ -197,7 +203,7 @@ class FormChecker {
   Expected<std::vector<OracledCase>> next_cases(int first, int count) {
     std::vector<std::int64_t> planned(form_.regions.size());
     std::vector<OracledCase> cases;
-    for (int i = first; i < first + count; ++i) {
+    for (int i = first; i < first + count && !options_.compare.stop(); ++i) {
       const std::size_t r = coverage_.least(form_, specs_, dtype(), direction(), planned);
       ++planned[r];
       Rng rng(data_seed(i), fmt::format("{} parameters", form_.name));
@@ -212,6 +218,7 @@ class FormChecker {
     }
     std::vector<std::string> errors(cases.size());
     parallel_for(static_cast<std::int64_t>(cases.size()), [&](std::int64_t k) {
+      if (options_.compare.stop()) return;
       OracledCase& one = cases[static_cast<std::size_t>(k)];
       auto oracle = make_oracle(one.c);
       if (oracle)
@@ -348,6 +355,7 @@ class FormChecker {
     }
     ++row.cases;
     if (o.known() || anomaly) return {};  // the figures are those of honest runs
+    ++row.honest;
     ++row.rungs[static_cast<std::size_t>(o.rung())];
     for (const SideOutcome::NodeAlone& node : o.nodes)
       if (const Verdict* v = node.outcome.worst(); v && v->rung > Rung::rounding && v->rung < Rung::unlikely)
@@ -402,7 +410,7 @@ class FormChecker {
       seen.patterns = patterns_of_whole(o, one, side);
     }
     seen.repeat = fmt::format("{} {} --backends {} --dtype {}{} --seed {} --cases 1", options_.command, form_.name,
-                              backend.spec, dtype(), options_.gradient ? " --gradient" : "", one.c.seed);
+                              shell_quoted(backend.spec), dtype(), options_.gradient ? " --gradient" : "", one.c.seed);
     for (const auto& [name, value] : one.c.parameters) seen.repeat += fmt::format(" --set {}={}", name, value);
     result_.observations.push_back(std::move(seen));
   }

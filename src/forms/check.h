@@ -43,7 +43,8 @@ struct FormCost {
 // One side on one backend.
 struct FormRow {
   std::string form, side, backend, plain_backend, dtype, direction;
-  std::int64_t cases = 0;  // that ran
+  std::int64_t cases = 0;   // that ran
+  std::int64_t honest = 0;  // of these, neither wrong nor known to be: the figures are theirs
   std::int64_t unsupported = 0, errors = 0, known = 0, alarms = 0;
   std::map<std::string, std::int64_t> reasons;   // of what did not run
   std::array<std::int64_t, kRungCount> rungs{};  // of the nodes alone: the worst of each case

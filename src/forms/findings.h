@@ -19,7 +19,8 @@ struct AnomalyKind {
   std::string pass;
   std::string backend;
   std::string dtype;
-  std::string outcome;  // "wrong values", "error", "crash", ...
+  std::string outcome;    // "wrong values", "error: ...", "crash: ...", ...
+  bool is_death() const;  // a crash, a timeout, out of memory
   auto operator<=>(const AnomalyKind&) const = default;
 };
 

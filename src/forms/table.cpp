@@ -112,7 +112,9 @@ std::string markdown(const FormReport& report, bool coverage) {
       "| ---: | --- |\n";
   for (const FormRow& row : report.rows) {
     const bool ran = row.cases > 0;
-    const auto pair = [&](const WorstReading& r) { return ran ? number(r.rms) + " / " + number(r.max) : "-"; };
+    const auto pair = [&](const WorstReading& r) {
+      return row.honest > 0 ? number(r.rms) + " / " + number(r.max) : "-";
+    };
     const auto speed = speed_up(report, row);
     std::string verdict = row.verdict();
     if (row.known > 0) verdict += fmt::format(", {} known", row.known);
@@ -120,8 +122,8 @@ std::string markdown(const FormReport& report, bool coverage) {
     text += fmt::format(
         "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.form,
         escaped(row.side), row.backend, row.dtype, row.direction, row.cases, row.unsupported,
-        ran ? escaped(beyond(row).empty() ? "rounding" : beyond(row)) : "-", pair(row.plain), pair(row.whole),
-        pair(row.difference), ran ? fmt::format("{:.1e}", row.relative_error) : "-",
+        row.honest > 0 ? escaped(beyond(row).empty() ? "rounding" : beyond(row)) : "-", pair(row.plain),
+        pair(row.whole), pair(row.difference), row.honest > 0 ? fmt::format("{:.1e}", row.relative_error) : "-",
         ran ? escaped(kernels_of(row)) : "-", milliseconds(row.plain_cost), milliseconds(row.whole_cost),
         speed ? fmt::format("{:.2f}", *speed) : "-", bytes(row.plain_cost), bytes(row.whole_cost), escaped(verdict));
   }
@@ -210,6 +212,7 @@ std::string json(const FormReport& report) {
                     {"errors", r.errors},
                     {"known", r.known},
                     {"alarms", r.alarms},
+                    {"honest", r.honest},
                     {"reasons", r.reasons},
                     {"nodes_alone", rungs},
                     {"explanations", r.explanations},

@@ -42,8 +42,7 @@ Reduction convolve_transposed_terms(const Convolution& c, const Tensor& y, const
   const std::int64_t first = channel / c.depth * c.rows, d = channel % c.depth;
   const std::int64_t kernels = channel % (c.group * c.depth) / c.depth * c.rows;
   std::vector<std::int64_t> reader(static_cast<std::size_t>(taps));
-  for (std::int64_t k = 0; k < taps; ++k)
-    reader[static_cast<std::size_t>(k)] = reader_at(c.window, index % plane, k);
+  for (std::int64_t k = 0; k < taps; ++k) reader[static_cast<std::size_t>(k)] = reader_at(c.window, index % plane, k);
   Reduction r;
   r.extents = {c.rows};
   r.extents.insert(r.extents.end(), c.window.kernel.begin(), c.window.kernel.end());

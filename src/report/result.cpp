@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/npy.h"
+#include "base/shell.h"
 #include "graph/onnx_writer.h"
 
 namespace opdiff {
@@ -28,17 +29,6 @@ bool has_case(const Culprit& culprit) { return !culprit.captured.graph.nodes.emp
 std::string case_of(const RunRecord& record, std::size_t number) {
   const Culprit& culprit = record.result.culprits[number];
   return record.out.empty() || !has_case(culprit) ? "" : case_stem(number, culprit);
-}
-
-std::string shell_quoted(const std::string& text) {
-  const auto plain = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           std::string_view("@%+=:,./-_").find(c) != std::string_view::npos;
-  };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 void name_repeats(RunRecord* record) {

@@ -37,7 +37,4 @@ nlohmann::json result_json(const RunRecord& record);
 // Writes culprits/N-NODE.onnx, .inputs.npz, .outputs.npz, then result.json, each atomically.
 Expected<void> write_result(const RunRecord& record);
 
-// As a shell reads it: quoted when needed.
-std::string shell_quoted(const std::string& text);
-
 }  // namespace opdiff

@@ -15,14 +15,14 @@ namespace opdiff {
 TensorMap off_by_a_rounding(const TensorMap& state, std::uint64_t seed);
 
 // A training's curves against another's: test loss, test accuracy and mean loss of each epoch, in units of the root
-// mean square distance of the noisy trainings there.
+// mean square distance of the noisy trainings there; at the steps after which all of them were tested.
 struct CurveReading {
   double rms = 0, max = 0;  // of the curve with the largest root mean square; the largest of all
   std::string worst;        // that curve: "test accuracy"
   bool inside = true;       // of the limits of section 6, each curve
 };
 
-// Errors: fewer than two noisy trainings, or no epoch that all have ended.
+// Errors: fewer than two noisy trainings, or no step after which all were tested.
 Expected<CurveReading> read_curves(const Curves& curves, const Curves& base, std::span<const Curves> noisy);
 
 }  // namespace opdiff

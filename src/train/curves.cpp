@@ -91,6 +91,13 @@ Expected<Curves> read_curves_csv(const fs::path& file) {
       at = comma + 1;
     }
     if (values.size() != 7) return make_error("{}: line {}: {} values, not 7", file.string(), number, values.size());
+    if (values[0] != static_cast<double>(number - 1))
+      return make_error("{}: line {}: step {}, not {}", file.string(), number, values[0], number - 1);
+    constexpr double kMostRows = 1e15;
+    const auto is_share = [](double v) { return std::isnan(v) || (v >= 0 && v <= 1); };
+    if (!(values[5] >= 1 && values[5] <= kMostRows) || values[6] < 1 || values[6] > kMostRows || !is_share(values[2]) ||
+        !is_share(values[4]))
+      return make_error("{}: line {}: a count or a share is out of range", file.string(), number);
     const auto count = [](double accuracy, double rows) {
       return std::isnan(accuracy) || std::isnan(rows) ? -1 : static_cast<std::int64_t>(std::llround(accuracy * rows));
     };
@@ -100,6 +107,7 @@ Expected<Curves> read_curves_csv(const fs::path& file) {
       curves.tests.push_back(
           {static_cast<std::int64_t>(curves.steps.size()), values[3], count(values[4], values[6]), rows(values[6])});
   }
+  if (number == 0 || text.back() != '\n') return make_error("{}: is cut off", file.string());
   return curves;
 }
 

@@ -93,5 +93,18 @@ TEST(Utf8, ValidAndInvalid) {
             "b");
 }
 
+TEST_F(Files, WhatIsBehindALinkIsWritten) {
+  ASSERT_TRUE(write_file_atomically(folder_ / "f", "old"));
+  std::filesystem::create_symlink(folder_ / "f", folder_ / "link");
+  ASSERT_TRUE(write_file_atomically(folder_ / "link", "new"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
+  EXPECT_EQ(*read_file(folder_ / "f", 100), "new");
+}
+
+TEST_F(Files, ADeviceStaysADevice) {
+  ASSERT_TRUE(write_file_atomically("/dev/null", "1234"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
 }  // namespace
 }  // namespace opdiff

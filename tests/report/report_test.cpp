@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/shell.h"
 #include "report/console.h"
 #include "sample_result.h"
 

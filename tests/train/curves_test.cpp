@@ -53,6 +53,16 @@ TEST_F(Curve, CsvReadsBackBitForBit) {
   expect_same(*read, curves());
   std::ofstream(folder_ / "c.csv") << csv + "4,x,,,,1,\n";
   EXPECT_THAT(read_curves_csv(folder_ / "c.csv").error().message, HasSubstr("line 5: 'x' is no number"));
+  const auto refused = [&](const std::string& text) {
+    std::ofstream(folder_ / "c.csv") << text;
+    const auto result = read_curves_csv(folder_ / "c.csv");
+    return result ? std::string() : result.error().message;
+  };
+  EXPECT_THAT(refused(""), HasSubstr("is cut off"));
+  EXPECT_THAT(refused(csv.substr(0, csv.size() - 1)), HasSubstr("is cut off"));
+  EXPECT_THAT(refused(csv + "7,0.1,,,,1,\n"), HasSubstr("step 7, not 4"));
+  EXPECT_THAT(refused(csv + "4,0.1,1.5,,,1,\n"), HasSubstr("out of range"));
+  EXPECT_THAT(refused(csv + "4,0.1,0.5,,,1e300,\n"), HasSubstr("out of range"));
 }
 
 TEST_F(Curve, Checkpoints) {
@@ -113,6 +123,17 @@ TEST(CurveNoise, DistancesAreInUnitsOfTheNoisyTrainings) {
   EXPECT_NEAR(far->rms, 4, 1e-9);
   EXPECT_EQ(far->worst, "test accuracy");
   EXPECT_FALSE(far->inside);
+}
+
+// An interrupted training was tested in the middle of an epoch, too.
+TEST(CurveNoise, TestsAreComparedAfterTheSameSteps) {
+  const Curves base = ending_with({1.0, 0.5}, {80, 90});
+  const std::vector<Curves> noisy = {ending_with({1.1, 0.6}, {81, 91}), ending_with({0.9, 0.4}, {79, 89})};
+  Curves resumed = base;
+  resumed.tests.insert(resumed.tests.begin(), {2, 7.0, 10, 100});
+  EXPECT_EQ(read_curves(base, resumed, noisy)->rms, 0);
+  EXPECT_EQ(read_curves(resumed, base, noisy)->rms, 0);
+  EXPECT_FALSE(read_curves(ending_with({1.0, 0.5}, {76, 86}), resumed, noisy)->inside);
 }
 
 TEST(CurveNoise, EpochsThatOneHasNotReachedDoNotCount) {
