@@ -1,5 +1,7 @@
 #include "forms/bundle.h"
 
+#include <algorithm>
+
 #include "plan/comparison.h"
 
 namespace opdiff {
@@ -55,6 +57,9 @@ Bundle bundle(const std::vector<const RunnableCase*>& cases, std::size_t side) {
 std::vector<Outcome> run_cases(Backend& backend, const std::vector<const RunnableCase*>& cases, std::size_t side) {
   if (cases.empty()) return {};
   const Bundle all = bundle(cases, side);
+  const auto lacks = [&](const Node& node) { return lacks_gradient(backend.info(), node); };
+  if (std::any_of(all.graph.nodes.begin(), all.graph.nodes.end(), lacks))
+    return {cases.size(), Outcome::failure(OutcomeKind::unsupported, std::string(kNoGradients))};
   PrepareOptions options;
   options.training = all.training ? &*all.training : nullptr;
   const Outcome outcome = run_once(backend, all.graph, all.inputs, options);

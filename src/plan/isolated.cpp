@@ -112,7 +112,17 @@ class NodeCheck {
         known_.push_back(std::move(known));
       }
       auto returned = std::make_shared<std::vector<Returned>>(batch->nodes.size());
-      run_places(*backend, *batch, places, returned.get());
+      std::vector<std::size_t> asked;
+      for (const std::size_t place : places) {
+        const Node& node = graph_.nodes[static_cast<std::size_t>(batch->nodes[place].index)];
+        if (!lacks_gradient(backend->info(), node)) {
+          asked.push_back(place);
+          continue;
+        }
+        (*returned)[place].outcome = OutcomeKind::unsupported;
+        (*returned)[place].reason = kNoGradients;
+      }
+      run_places(*backend, *batch, asked, returned.get());
       if (options_.profile) measure_places(*backend, *batch, places, returned.get());
       if (options_.stop()) return make_error("interrupted");  // what was running has been killed: no finding
       for (std::size_t place = 0; place < batch->nodes.size(); ++place) {

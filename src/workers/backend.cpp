@@ -1,5 +1,7 @@
 #include "workers/backend.h"
 
+#include "ops/meta_operator.h"
+
 namespace opdiff {
 
 std::string_view to_string(OutcomeKind kind) {
@@ -12,6 +14,10 @@ std::string_view to_string(OutcomeKind kind) {
     case OutcomeKind::out_of_memory: return "out-of-memory";
   }
   return "error";
+}
+
+bool lacks_gradient(const BackendInfo& info, const Node& node) {
+  return node.domain == kGradientDomain && !info.gradient;
 }
 
 Outcome run_once(Backend& backend, const Graph& graph, const TensorMap& inputs, const PrepareOptions& options) {

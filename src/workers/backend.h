@@ -61,6 +61,10 @@ struct BackendInfo {
   bool importing = false;
 };
 
+// A backward node where the backend computes no gradients: known without asking, which would be once a node.
+bool lacks_gradient(const BackendInfo& info, const Node& node);
+inline constexpr std::string_view kNoGradients = "the backend computes no gradients";
+
 struct PrepareOptions {
   bool isolated = false;  // the nodes share no edge and must not influence each other
   bool profile = false;   // time each node
