@@ -201,9 +201,9 @@ int check(const Arguments& a, const std::string& command) {
     fmt::print("{} cases, {} alarms, {} findings\n", report->cases(), report->alarms(), report->findings.size());
   if (interrupted->load() && a.quiet) fmt::print(stderr, "opdiff: interrupted\n");
   if (report->alarms() > 0) {
-    const bool only_deaths = std::all_of(report->findings.begin(), report->findings.end(),
-                                         [](const Finding& finding) { return finding.kind.is_death(); });
-    return only_deaths ? kBackendDied : kDefect;
+    const bool died = std::any_of(report->findings.begin(), report->findings.end(),
+                                  [](const Finding& finding) { return finding.kind.is_death(); });
+    return died ? kBackendDied : kDefect;  // as of compare: 3 outranks 1
   }
   return interrupted->load() || unwritten ? kCannotRun : kClean;
 }
