@@ -12,6 +12,7 @@
 #include "cli/progress_line.h"
 #include "forms/table.h"
 #include "graph/text.h"
+#include "plan/comparison.h"
 
 namespace opdiff {
 namespace {
@@ -202,7 +203,7 @@ int check(const Arguments& a, const std::string& command) {
   if (interrupted->load() && a.quiet) fmt::print(stderr, "opdiff: interrupted\n");
   if (report->alarms() > 0) {
     const bool died = std::any_of(report->findings.begin(), report->findings.end(),
-                                  [](const Finding& finding) { return finding.kind.is_death(); });
+                                  [](const Finding& finding) { return is_death(finding.kind.failure); });
     return died ? kBackendDied : kDefect;  // as of compare: 3 outranks 1
   }
   return interrupted->load() || unwritten ? kCannotRun : kClean;

@@ -65,6 +65,7 @@ struct Anomaly {
   Rung rung = Rung::defect;
   bool certain = false;  // a proven bound is broken; else it must be seen again on other data
   std::string evidence;
+  OutcomeKind failure = OutcomeKind::ok;
 };
 
 bool failed(const Outcome& outcome) { return !outcome.ok() && outcome.kind != OutcomeKind::unsupported; }
@@ -82,8 +83,12 @@ std::optional<Anomaly> anomaly_of(const SideOutcome& o) {
   for (const SideOutcome::NodeAlone& node : o.nodes) {
     if (node.outcome.known || node.outcome.outcome == OutcomeKind::unsupported) continue;
     if (!node.outcome.ok())
-      return Anomaly{Anomaly::Kind::failure, node.index, Rung::defect, true,
-                     fmt::format("{}: {}", to_string(node.outcome.outcome), node.outcome.reason)};
+      return Anomaly{Anomaly::Kind::failure,
+                     node.index,
+                     Rung::defect,
+                     true,
+                     fmt::format("{}: {}", to_string(node.outcome.outcome), node.outcome.reason),
+                     node.outcome.outcome};
     if (node.outcome.rung() < Rung::unlikely || (worst && worst->rung >= node.outcome.rung())) continue;
     const Verdict& v = *node.outcome.worst();
     worst = Anomaly{Anomaly::Kind::node, node.index, v.rung, v.rung == Rung::defect,
@@ -95,8 +100,12 @@ std::optional<Anomaly> anomaly_of(const SideOutcome& o) {
   if (worst || o.known()) return worst;
   for (const Outcome* outcome : {&o.whole, &o.plain})
     if (failed(*outcome))
-      return Anomaly{Anomaly::Kind::failure, -1, Rung::defect, true,
-                     fmt::format("{}: {}", to_string(outcome->kind), outcome->reason)};
+      return Anomaly{Anomaly::Kind::failure,
+                     -1,
+                     Rung::defect,
+                     true,
+                     fmt::format("{}: {}", to_string(outcome->kind), outcome->reason),
+                     outcome->kind};
   for (const Reading* reading : {&o.whole_reading, &o.plain_reading})
     if (reading->wrong && !explained(o, *reading))
       return Anomaly{Anomaly::Kind::whole, -1, Rung::defect, reading->wrong_shape || reading->non_finite_differs,
@@ -394,6 +403,7 @@ class FormChecker {
     const std::string& spec = by_plain && !failed(o.whole) ? backend.plain : backend.spec;
     seen.kind.backend = spec;
     seen.kind.dtype = dtype();
+    seen.kind.failure = anomaly.failure;
     seen.kind.outcome = anomaly.kind == Anomaly::Kind::failure ? anomaly.evidence.substr(0, 80) : "wrong values";
     std::string where = fmt::format("{} side {}", form_.name, side);
     if (anomaly.node >= 0) {

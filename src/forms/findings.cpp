@@ -1,14 +1,9 @@
 #include "forms/findings.h"
 
 #include <algorithm>
-#include <array>
-
-#include "workers/backend.h"
 
 namespace opdiff {
 namespace {
-
-constexpr std::array kDeaths = {OutcomeKind::crash, OutcomeKind::timeout, OutcomeKind::out_of_memory};
 
 // The pattern that explains most of what is left; of equals the more specific one.
 std::string best_pattern(const std::vector<const Observation*>& left) {
@@ -50,11 +45,6 @@ Finding make_finding(const std::vector<const Observation*>& members, const std::
 }
 
 }  // namespace
-
-bool AnomalyKind::is_death() const {
-  return std::any_of(kDeaths.begin(), kDeaths.end(),
-                     [&](OutcomeKind kind) { return outcome.starts_with(fmt::format("{}:", to_string(kind))); });
-}
 
 std::string Finding::signature() const {
   std::string text = fmt::format("{} {} on {}, {}", kind.op, kind.stage, kind.backend, kind.dtype);

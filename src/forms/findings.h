@@ -9,6 +9,7 @@
 #include "forms/error_pattern.h"
 #include "forms/form.h"
 #include "judge/verdict.h"
+#include "workers/backend.h"
 
 namespace opdiff {
 
@@ -19,8 +20,8 @@ struct AnomalyKind {
   std::string pass;
   std::string backend;
   std::string dtype;
-  std::string outcome;    // "wrong values", "error: ...", "crash: ...", ...
-  bool is_death() const;  // a crash, a timeout, out of memory
+  std::string outcome;                    // "wrong values", "error: ...", "crash: ...", ...
+  OutcomeKind failure = OutcomeKind::ok;  // where there are no values
   auto operator<=>(const AnomalyKind&) const = default;
 };
 
