@@ -46,4 +46,17 @@ inline CLI::Validator whole_number() {
   return CLI::Validator(check, "");
 }
 
+// For measures such as seconds: CLI11's own range lets NaN pass.
+inline CLI::Validator number_in(double low, double high) {
+  const auto check = [low, high](const std::string& text) {
+    double value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc() && stop == end && value >= low && value <= high
+               ? std::string()
+               : fmt::format("'{}' is no number from {:g} to {:g}", text, low, high);
+  };
+  return CLI::Validator(check, fmt::format("{:g} to {:g}", low, high));
+}
+
 }  // namespace opdiff

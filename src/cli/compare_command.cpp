@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -247,6 +248,25 @@ Expected<Model> load(const Arguments& arguments) {
   return model;
 }
 
+// What makes a clean result say little.
+void warn_of_inputs(const Arguments& arguments, const Model& model) {
+  const auto warn = [](const std::string& text) { fmt::print(stderr, "opdiff: warning: {}\n", escape_controls(text)); };
+  for (const auto& [name, tensor] : model.inputs) {
+    if (tensor.size() == 0) {
+      warn(fmt::format("input '{}' is {}: it has no elements", name,
+                       to_string(TensorType{tensor.dtype(), tensor.shape()})));
+    } else if (is_float(tensor.dtype())) {
+      std::int64_t finite = 0;
+      for (std::int64_t i = 0; i < tensor.size() && finite == 0; ++i) finite += std::isfinite(tensor.at(i));
+      if (finite == 0) warn(fmt::format("no element of input '{}' is a finite number", name));
+    }
+  }
+  if (arguments.mode != "forward") return;
+  for (const auto& [name, tensor] : model.extra)
+    if (name != "label" && name != "labels")
+      warn(fmt::format("{}: array '{}' is no input of the model, it is not used", arguments.inputs, name));
+}
+
 // The specs of --backends, then those that only --bind names; and for each --bind which of them computes what.
 struct Plan {
   std::vector<BackendSpec> specs;
@@ -312,6 +332,7 @@ Expected<int> compare(const Arguments& arguments) {
     OPDIFF_TRY(open.limits.resident_bytes, parse_bytes(arguments.memory_limit));
   }
   OPDIFF_TRY(const Model model, load(arguments));
+  warn_of_inputs(arguments, model);
   OPDIFF_TRY(const Plan plan, parse_plan(arguments, model.graph));
   OutFolder out;
   if (!arguments.out.empty()) {
@@ -389,7 +410,7 @@ void add_compare_command(CLI::App& app, int* status) {
   CLI::App* command = app.add_subcommand("compare", "Find the wrong operator of a model, with proof");
   command->add_option("model", arguments->model, "the ONNX file")->required();
   command
-      ->add_option("--backends", arguments->backends,
+      ->add_option("--backends,--backend", arguments->backends,
                    "specs, separated by commas; `key=value` after a spec with options belongs to it; may be repeated")
       ->required();
   command->add_option("--inputs", arguments->inputs,
@@ -415,14 +436,14 @@ void add_compare_command(CLI::App& app, int* status) {
       "RUNG=NAME that --fail-on lets pass, such as precision=bf16; or known: the documented divergences of\n"
       "known.toml, which otherwise end with status 1; may be repeated");
   command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|")
-      ->check(CLI::Range(0.0, 1e300));
-  command->add_option("--atol", arguments->atol, "see --rtol")->check(CLI::Range(0.0, 1e300));
+      ->check(number_in(0, 1e300));
+  command->add_option("--atol", arguments->atol, "see --rtol")->check(number_in(0, 1e300));
   command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");
   command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")
       ->check(whole_number())
       ->capture_default_str();
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_in(0.001, 1e9))
       ->capture_default_str();
   command->add_option("--memory-limit", arguments->memory_limit,
                       "resident memory of one backend, such as 4G; default: 3/4 of the machine's");

@@ -39,7 +39,9 @@ Expected<Parameters> parse_parameters(const std::vector<std::string>& texts) {
     const auto [stop, error] = std::from_chars(text.data() + at + 1, end, value);
     if (error != std::errc() || stop != end || at + 1 == text.size())
       return make_error("--set {}: expected NAME=NUMBER", text);
-    parameters[text.substr(0, at)] = value;
+    const auto [known, is_new] = parameters.emplace(text.substr(0, at), value);
+    if (!is_new && known->second != value)
+      return make_error("--set {}: '{}' is {} already", text, known->first, known->second);
   }
   return parameters;
 }
@@ -255,7 +257,7 @@ void add_forms_command(CLI::App& app, int* status) {
   checked->add_option("--threads", a->threads, "of each backend and of the judge; default: all")
       ->check(CLI::Range(0, 1024));
   checked->add_option("--time-limit", a->time_limit, "seconds for one request to a backend")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_in(0.001, 1e9))
       ->capture_default_str();
   checked->add_flag("--no-time", a->no_time, "no times and no kernels");
   checked->add_flag("--profile", a->profile, "peak memory, too");

@@ -131,6 +131,7 @@ Expected<int> run_inference(const Arguments& arguments) {
   }
 
   const std::int64_t classes = inference.classes;
+  const auto width = [](const std::string& spec) { return std::max<std::size_t>(14, spec.size()); };
   for (std::int64_t row = 0; row < std::min(arguments.rows, inference.rows); ++row) {
     const auto start = static_cast<std::size_t>(row * classes);
     std::vector<std::size_t> order;
@@ -146,7 +147,7 @@ Expected<int> run_inference(const Arguments& arguments) {
     fmt::print(", margin {:.6g}; arithmetic moves it by {:.2g} at most: {}\n", margin, movement,
                margin > movement ? "decided" : "a matter of rounding");
     fmt::print("  {:>6} {:>13} {:>28}", "class", "reference", "honest arithmetic");
-    for (const auto& [spec, values] : others) fmt::print(" {:>14}", spec.substr(0, 14));
+    for (const auto& [spec, values] : others) fmt::print(" {:>{}}", spec, width(spec));
     fmt::print("\n");
     for (std::size_t k = 0; k < std::min(static_cast<std::size_t>(arguments.top), order.size()); ++k) {
       const std::size_t at = start + order[k];
@@ -154,7 +155,7 @@ Expected<int> run_inference(const Arguments& arguments) {
                  fmt::format("[{:.7g}, {:.7g}]", inference.reference.low[at], inference.reference.high[at]));
       for (const auto& [spec, values] : others) {
         const bool inside = values[at] >= inference.reference.low[at] && values[at] <= inference.reference.high[at];
-        fmt::print(" {:>13.7g}{}", values[at], inside ? " " : "!");
+        fmt::print(" {:>{}.7g}{}", values[at], width(spec) - 1, inside ? " " : "!");
       }
       fmt::print("\n");
     }
@@ -208,7 +209,7 @@ void add_infer_command(CLI::App& app, int* status) {
       ->capture_default_str();
   command->add_option("--seed", arguments->seed, "of the noise floor")->check(whole_number())->capture_default_str();
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_in(0.001, 1e9))
       ->capture_default_str();
   command->footer(
       "The interval is ten noise floors around the reference: what random rounding errors of every node do to this "

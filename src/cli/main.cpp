@@ -29,5 +29,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {  // standard output is full or closed
     return opdiff::cannot_run({error.what()});
   }
-  return status;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
+  const int unwritten = opdiff::cannot_run({"standard output cannot be written (disk full?)"});
+  return status == opdiff::kClean ? unwritten : status;
 }

@@ -370,7 +370,7 @@ void add_train_command(CLI::App& app, int* status) {
   command->add_option("--plot-with", arguments->plot_with,
                       "curves.csv of another run, into the same plot; may be repeated");
   command->add_option("--time-limit", arguments->time_limit, "seconds for one request to a backend")
-      ->check(CLI::Range(0.001, 1e9))
+      ->check(number_in(0.001, 1e9))
       ->capture_default_str();
   command->add_option("--threads", arguments->threads, "of each backend and of the judge; default: all")
       ->check(CLI::Range(0, 1024));

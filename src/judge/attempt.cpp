@@ -10,6 +10,12 @@ namespace opdiff {
 
 namespace {
 
+// std::hypot where squares leave the range of double; it costs ten times as much.
+double hypotenuse(double a, double b) {
+  const double squares = a * a + b * b;
+  return squares > 0x1p-900 && squares < 0x1p900 ? std::sqrt(squares) : std::hypot(a, b);
+}
+
 double median(std::vector<double> z) {
   if (z.empty()) return 0;
   const auto middle = z.begin() + static_cast<std::ptrdiff_t>(z.size() / 2);
@@ -64,7 +70,7 @@ Attempt::Look Attempt::look(const EnclosedTensor& e, std::size_t i) const {
   if (!std::isfinite(c)) return {Fit::impossible, kInfinity};
   const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);
   if (off == 0) return {Fit::possible, 0};
-  const double spread = std::hypot(e.deviation[i], e.rho[i]);
+  const double spread = hypotenuse(e.deviation[i], e.rho[i]);
   const double z = spread > 0 ? off / spread : kInfinity;
   const double radius = e.radius[i] + e.rho[i];
   // A worst case that says nothing (n u >= 1) leaves the deviation to judge; where that is infinite too, nothing is
@@ -123,7 +129,8 @@ bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& pro
     for (std::size_t i = 0; i < n; ++i)
       if (counted_[i]) rounding_z_.push_back(std::fabs(fresh[i]));
   }
-  if (first_ || rung <= Rung::rounding) note_worst(e);
+  const bool noted = first_ || rung <= Rung::rounding;
+  if (noted) note_worst(e);
   first_ = false;
   profile_ = profile;
   scored_ = all_passed;
@@ -142,7 +149,7 @@ bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& pro
   if (!last_.plausible) return false;
   Rung worst = Rung::exact;
   for (const Rung r : rung_) worst = std::max(worst, r);
-  note_worst(e);
+  if (!noted) note_worst(e);
   finish(worst, explanation);
   return true;
 }

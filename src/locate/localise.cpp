@@ -98,6 +98,7 @@ class Localiser {
       excluded_.insert(index);
       return;
     }
+    if (is_unproven_suspect(*outcome)) return blame_unproven(index, *outcome);
     if (outcome->ok() && outcome->rung() < Rung::unlikely && !outcome->repeats_differ) return;
     excluded_.insert(index);
     StageEvidence evidence;
@@ -133,6 +134,29 @@ class Localiser {
       return;
     }
     if (outcome->ok() && culprit.rung == Rung::unlikely && !outcome->repeats_differ) suspects_[index] = outlier;
+    result_.culprits.push_back(std::move(culprit));
+  }
+
+  // A node that no meta-operator judges: the backends are all there is to compare. Two that differ honestly are told
+  // from two of which one is wrong by what the difference does to the whole model: past the noise floor, or not.
+  bool is_unproven_suspect(const NodeOutcome& outcome) const {
+    const Verdict* verdict = outcome.worst();
+    return input_.whole.wrong && outcome.ok() && verdict != nullptr && verdict->unproven &&
+           outcome.rung() == Rung::exact && outcome.own_error != 0;
+  }
+
+  // Counts only once substitution has shown it at the model's outputs (drop_unconfirmed).
+  void blame_unproven(int index, const NodeOutcome& outcome) {
+    const Reading reading = probes_.segment({index});
+    if (!reading.wrong) return;
+    excluded_.insert(index);
+    Culprit culprit = culprit_of({index});
+    culprit.rung = Rung::unlikely;
+    culprit.evidence = fmt::format(
+        "unproven: differs by {:.3g} from the first backend that computes it; there is no meta-operator of ours that "
+        "could say which of the two is right",
+        outcome.own_error);
+    culprit.stage = stage_of({});
     result_.culprits.push_back(std::move(culprit));
   }
 

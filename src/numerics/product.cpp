@@ -49,8 +49,9 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
   __builtin_memcpy(squares, square, sizeof square);
 }
 
-void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial,
-              DotSums<double>* out) {
+// Gives the sums of out[m, n] to take(m, n, sums).
+template <class Take>
+void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial, const Take& take) {
   constexpr std::int64_t kTile = 2 * kLanes;
   std::vector<double> panel(static_cast<std::size_t>(shape.k * kTile));
   double value[kTile], magnitudes[kTile], squares[kTile];
@@ -69,29 +70,47 @@ void dot_sums(const ProductShape& shape, const double* a, const double* b, const
     }
     for (std::int64_t m = 0; m < shape.m; ++m) {
       dot_tile(shape.k, a + m * shape.k, columns, stride, initial ? initial[m] : 0, value, magnitudes, squares);
-      for (std::int64_t j = 0; j < width; ++j) out[m * shape.n + n + j] = {value[j], magnitudes[j], squares[j]};
+      for (std::int64_t j = 0; j < width; ++j) take(m, n + j, DotSums<double>{value[j], magnitudes[j], squares[j]});
     }
   }
 }
 
-// The lowest bits of the rows of a and the columns of b: products are multiples of the product of the two.
-std::vector<int> row_quanta(std::int64_t rows, std::int64_t columns, const double* x) {
-  std::vector<int> quanta(static_cast<std::size_t>(rows), kNoQuantum);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c)
-      if (const double v = x[r * columns + c]; v != 0)
-        quanta[static_cast<std::size_t>(r)] = std::min(quanta[static_cast<std::size_t>(r)], lowest_bit(v));
-  return quanta;
-}
+// The lowest bits of the rows of a matrix, or of its columns: products are multiples of the product of the two.
+class Quanta {
+ public:
+  // `count` vectors of `length` elements: element k of vector i is x[i * step + k * stride].
+  Quanta(const double* x, std::int64_t count, std::int64_t length, std::int64_t step, std::int64_t stride)
+      : x_(x), length_(length), step_(step), stride_(stride), bound_(static_cast<std::size_t>(count), kNoQuantum) {
+    exact_.assign(static_cast<std::size_t>(count), false);
+    for (std::int64_t i = 0; i < count; ++i) bound_[static_cast<std::size_t>(i)] = lowest(i, std::min(kLook, length));
+  }
 
-std::vector<int> column_quanta(std::int64_t rows, std::int64_t columns, const double* x) {
-  std::vector<int> quanta(static_cast<std::size_t>(columns), kNoQuantum);
-  for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c)
-      if (const double v = x[r * columns + c]; v != 0)
-        quanta[static_cast<std::size_t>(c)] = std::min(quanta[static_cast<std::size_t>(c)], lowest_bit(v));
-  return quanta;
-}
+  // Not below of(i); kNoQuantum where all that was looked at is zero.
+  int at_most(std::int64_t i) const { return bound_[static_cast<std::size_t>(i)]; }
+  int of(std::int64_t i) const {
+    const auto place = static_cast<std::size_t>(i);
+    if (!exact_[place]) {
+      bound_[place] = lowest(i, length_);
+      exact_[place] = true;
+    }
+    return bound_[place];
+  }
+
+ private:
+  static constexpr std::int64_t kLook = 4;
+
+  int lowest(std::int64_t i, std::int64_t length) const {
+    int quantum = kNoQuantum;
+    for (std::int64_t k = 0; k < length; ++k)
+      if (const double v = x_[i * step_ + k * stride_]; v != 0) quantum = std::min(quantum, lowest_bit(v));
+    return quantum;
+  }
+
+  const double* x_;
+  std::int64_t length_, step_, stride_;
+  mutable std::vector<int> bound_;
+  mutable std::vector<bool> exact_;
+};
 
 // Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value
 // included.
@@ -186,28 +205,31 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
 }
 
 void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
-  std::vector<DotSums<double>> sums(static_cast<std::size_t>(s.m * s.n));
-  dot_sums(s, a, b, initial, sums.data());
-  const std::vector<int> rows = row_quanta(s.m, s.k, a), columns = column_quanta(s.k, s.n, b);
+  const Quanta rows(a, s.m, s.k, s.k, 1), columns(b, s.n, s.k, 1, s.n);
   const double terms = static_cast<double>(s.k) + (initial ? 1 : 0);
-  for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
-    const DotSums<double>& x = sums[static_cast<std::size_t>(m * s.n + n)];
-    return enclose(x.value, x, terms,
-                   product_quantum(rows[static_cast<std::size_t>(m)], columns[static_cast<std::size_t>(n)],
-                                   initial ? initial + m : nullptr));
+  std::vector<double> magnitudes;
+  const bool flushes = arithmetic().flush_to_zero;
+  if (flushes) magnitudes.resize(static_cast<std::size_t>(s.m * s.n));
+  dot_sums(s, a, b, initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& x) {
+    const double* start = initial ? initial + m : nullptr;
+    // A bound first: most sums are not exact, and the whole row and column need not be looked at then.
+    int quantum = product_quantum(rows.at_most(m), columns.at_most(n), start);
+    if (sums_exactly(quantum, x.magnitudes, arithmetic().sum))
+      quantum = product_quantum(rows.of(m), columns.of(n), start);
+    out[m * s.n + n] = enclose(x.value, x, terms, quantum);
+    if (flushes) magnitudes[static_cast<std::size_t>(m * s.n + n)] = x.magnitudes;
   });
-  if (!arithmetic().flush_to_zero) return;
+  if (!flushes) return;
   bool changed = false;
   const std::vector<double> fa = flushed(a, s.m * s.k, arithmetic().lambda_sum, &changed);
   const std::vector<double> fb = flushed(b, s.k * s.n, arithmetic().lambda_sum, &changed);
   if (!changed) return;
-  std::vector<DotSums<double>> without(sums.size());
-  dot_sums(s, fa.data(), fb.data(), initial, without.data());
-  for (std::size_t i = 0; i < sums.size(); ++i) {
-    const double lost = sums[i].magnitudes - without[i].magnitudes;
+  dot_sums(s, fa.data(), fb.data(), initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& without) {
+    const std::int64_t i = m * s.n + n;
+    const double lost = magnitudes[static_cast<std::size_t>(i)] - without.magnitudes;
     out[i].e += lost * kOutward;
     out[i].s += lost * lost;
-  }
+  });
 }
 
 void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out) {

@@ -38,6 +38,7 @@ struct NodeResult {
   std::string id;
   std::string op;
   bool has_reference = true;
+  bool backward = false;                        // a node of --mode gradient or step that computes a gradient
   std::map<std::string, NodeOutcome> backends;  // by spec; absent where the run ended before
 };
 

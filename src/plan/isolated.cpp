@@ -7,6 +7,7 @@
 #include <optional>
 #include <utility>
 
+#include "ops/meta_operator.h"
 #include "plan/profile.h"
 #include "plan/thread_pool.h"
 #include "plan/whole_model.h"
@@ -54,6 +55,7 @@ class NodeCheck {
       NodeResult result;
       result.id = node.id;
       result.op = node.op;
+      result.backward = node.domain == kGradientDomain;
       result.has_reference = has_reference(node, graph_.opset(node.domain));
       if (!result.has_reference) comparison_->unproven.push_back(node.id);
       comparison_->nodes.push_back(std::move(result));
@@ -221,6 +223,7 @@ class NodeCheck {
       if (!comparison_->nodes[static_cast<std::size_t>(waiting.index)].has_reference) {
         error = largest_difference(*got[slot], waiting.outputs[slot]);
         verdict.unproven = true;
+        verdict.figures.max_absolute = error;
         verdict.note = fmt::format("no reference: differs by {:.3g} from the first backend that computes it", error);
       }
       result->own_error = std::max(result->own_error, error);

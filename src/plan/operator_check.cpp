@@ -1,6 +1,7 @@
 #include "plan/operator_check.h"
 
 #include <algorithm>
+#include <set>
 
 #include "judge/attack.h"
 #include "judge/judge.h"
@@ -108,6 +109,7 @@ void run_batch(Backend& backend, std::vector<CheckedCase*> batch, std::span<cons
 void count(OperatorCheck& total, const CheckedCase& c) {
   if (c.outcome == OutcomeKind::unsupported) {
     ++total.unsupported;
+    ++total.reasons[std::string(to_string(c.outcome)) + ": " + c.reason.substr(0, 160)];
     return;
   }
   if (c.known) {
@@ -123,15 +125,19 @@ void count(OperatorCheck& total, const CheckedCase& c) {
   }
   ++total.cases;
   ++total.rungs[static_cast<std::size_t>(c.rung)];
+  std::set<std::string> explanations;  // a case counts once, whatever its outputs
   for (const Verdict& v : c.verdicts) {
     total.unproven += v.unproven;
     if (v.rung > Rung::rounding)
-      ++total.explanations[fmt::format("{}: {}", to_string(v.rung), v.rung == Rung::unlikely ? "" : v.explanation)];
+      explanations.insert(fmt::format("{}{}{}", to_string(v.rung),
+                                      v.rung >= Rung::unlikely || v.explanation.empty() ? "" : ": ",
+                                      v.rung >= Rung::unlikely ? "" : v.explanation));
     if (v.rung != Rung::rounding && v.rung != Rung::exact) continue;
     total.z_rms = std::max(total.z_rms, v.z_rms);
     total.z_max = std::max(total.z_max, v.z_max);
     if (v.excess < kInfinity) total.excess = std::max(total.excess, v.excess);
   }
+  for (const std::string& what : explanations) ++total.explanations[what];
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ struct OperatorCheck {
   std::int64_t unsupported = 0, errors = 0, deaths = 0, unproven = 0;
   std::int64_t known = 0;  // explained by an entry of known.toml: neither among the rungs nor among the errors
   std::array<std::int64_t, kRungCount> rungs{};
-  std::map<std::string, std::int64_t> explanations;   // of rungs beyond `rounding`
-  std::map<std::string, std::int64_t> reasons;        // of errors and deaths
+  std::map<std::string, std::int64_t> explanations;   // of rungs beyond `rounding`, in cases
+  std::map<std::string, std::int64_t> reasons;        // of refusals, errors and deaths
   std::map<std::string, std::int64_t> known_reasons;  // "reason (link)"
   double z_rms = 0, z_max = 0, excess = 0;            // largest on `rounding`
   std::int64_t alarms() const {

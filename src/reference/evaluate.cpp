@@ -33,6 +33,13 @@ Expected<TensorMap> walk(const Graph& graph, const TensorMap& inputs, const Visi
 
 bool has_reference(const Node& node, int opset) { return find_operator(node.domain, node.op) != nullptr; }
 
+std::string unknown_operator_hint(const Graph& graph) {
+  for (const Node& node : graph.nodes)
+    if (!has_reference(node, graph.opset(node.domain)))
+      return fmt::format("; {}: no meta-operator for {}", node_label(node), node.op);
+  return "";
+}
+
 Expected<std::vector<Tensor>> evaluate_node(const Node& node, int opset, std::span<const Tensor* const> inputs) {
   const MetaOperator* op = find_operator(node.domain, node.op);
   if (!op) return make_error("{}: no reference for this operator", node_label(node));

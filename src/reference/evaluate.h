@@ -15,6 +15,10 @@ namespace opdiff {
 // True when there is a meta-operator for the node's domain and op, for this opset.
 bool has_reference(const Node& node, int opset);
 
+// For an error about types or gradients that could not be worked out: "; node 'act': no meta-operator for Erf" of the
+// first such node, empty where there is none.
+std::string unknown_operator_hint(const Graph& graph);
+
 // The correctly rounded outputs of one node on exact inputs (nullptr: absent). One tensor an output (also for outputs
 // that the node leaves unnamed). Errors: refused attributes, shapes, types, with operator, attribute and value.
 Expected<std::vector<Tensor>> evaluate_node(const Node& node, int opset, std::span<const Tensor* const> inputs);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 
 namespace opdiff {
 namespace {
@@ -95,14 +96,23 @@ class Console {
       verdict = yellow("NO CULPRIT") + fmt::format(": {}: the whole model is off on {}, no operator is proven wrong",
                                                    record_.model_file, fmt::join(unexplained(), ", "));
     } else if (status == RunStatus::clean) {
-      verdict = green("CLEAN") + fmt::format(": {}, {} on {}, nothing wrong", record_.model_file,
+      verdict = green("CLEAN") + fmt::format(": {}, {} on {}, nothing wrong{}", record_.model_file,
                                              plural(comparison_.nodes.size(), "node"),
-                                             plural(comparison_.backends.size(), "backend"));
+                                             plural(comparison_.backends.size(), "backend"),
+                                             all_checked() ? "" : " in what could be checked: see the warnings");
     } else {
       const std::array<std::string_view, 4> words = {"CLEAN", "DEFECT", "CANNOT RUN", "CRASHED"};
       verdict = red(std::string(words[static_cast<std::size_t>(status)])) + ": " + record_.model_file;
     }
     text_ += verdict + "\n";
+  }
+
+  bool all_checked() const {
+    return comparison_.unproven.empty() &&
+           std::none_of(comparison_.nodes.begin(), comparison_.nodes.end(), [](const NodeResult& node) {
+             return std::any_of(node.backends.begin(), node.backends.end(),
+                                [](const auto& outcome) { return outcome.second.outcome == OutcomeKind::unsupported; });
+           });
   }
 
   // Whole models that are suspect by the noise floor, which alone is no proof.
@@ -304,15 +314,82 @@ class Console {
                                     verdict->explanation.empty() ? "" : ": ", verdict->explanation));
       }
     }
-    if (!comparison_.unproven.empty()) {
-      lines.push_back(fmt::format("unproven, no meta-operator of ours: {}", fmt::join(comparison_.unproven, ", ")));
-    }
+    // First: a verdict on a part of the model says nothing of the rest.
+    std::vector<std::string> unchecked = not_run();
+    for (std::string& text : unproven()) unchecked.push_back(std::move(text));
+    lines.insert(lines.begin(), unchecked.begin(), unchecked.end());
     if (lines.empty()) return;
     text_ += "\n";
     const std::size_t shown = options_.details ? lines.size() : std::min(kMostWarnings, lines.size());
     for (std::size_t i = 0; i < shown; ++i) text_ += fmt::format("  {} {}\n", yellow("warning:"), lines[i]);
     if (shown < lines.size())
       text_ += fmt::format("  and {} (--details)\n", plural(lines.size() - shown, "more warning"));
+  }
+
+  // By backend the nodes that it does not offer, the most frequent reasons by name.
+  std::vector<std::string> not_run() const {
+    std::vector<std::string> lines;
+    for (const BackendInfo& info : comparison_.backends) {
+      std::map<std::string, std::size_t> reasons;
+      std::size_t count = 0;
+      for (const NodeResult& node : comparison_.nodes) {
+        const auto found = node.backends.find(info.spec);
+        if (found == node.backends.end() || found->second.outcome != OutcomeKind::unsupported) continue;
+        ++reasons[found->second.reason.empty() ? "operator " + node.op : found->second.reason];
+        ++count;
+      }
+      if (count == 0) continue;
+      std::vector<std::pair<std::size_t, std::string>> sorted;
+      for (const auto& [reason, times] : reasons) sorted.emplace_back(times, reason);
+      std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+      std::string text;
+      for (std::size_t i = 0; i < std::min(kMostReasons, sorted.size()); ++i)
+        text += fmt::format("{}{}{}", i > 0 ? "; " : "", sorted[i].second,
+                            sorted[i].first > 1 ? fmt::format(" ({}x)", sorted[i].first) : "");
+      if (sorted.size() > kMostReasons) text += "; ...";
+      lines.push_back(fmt::format("{} does not run {} of {}: {}", info.spec, count,
+                                  plural(comparison_.nodes.size(), "node"), text));
+    }
+    return lines;
+  }
+
+  // By operator the nodes that have no meta-operator: what compares them, and how far they are apart.
+  std::vector<std::string> unproven() const {
+    struct Operator {
+      std::vector<std::string> nodes;
+      std::map<std::string, double> errors;  // by backend that computes it
+    };
+    std::map<std::string, Operator> operators;
+    for (const NodeResult& node : comparison_.nodes) {
+      if (node.has_reference) continue;
+      Operator& entry = operators[node.op];
+      entry.nodes.push_back(node.id);
+      for (const auto& [spec, outcome] : node.backends) {
+        if (!outcome.ok()) continue;
+        double& error = entry.errors[spec];
+        error = std::max(error, outcome.own_error);
+      }
+    }
+    std::vector<std::string> lines;
+    for (const auto& [op, entry] : operators) {
+      std::vector<std::string> names(entry.nodes.begin(),
+                                     entry.nodes.begin() + std::min<std::ptrdiff_t>(3, std::ssize(entry.nodes)));
+      if (entry.nodes.size() > names.size()) names.push_back("...");
+      std::string compared;
+      if (entry.errors.size() == 1) {
+        compared = fmt::format("only {} computes it, nothing checks it", entry.errors.begin()->first);
+      } else if (!entry.errors.empty()) {
+        const auto first = std::find_if(comparison_.backends.begin(), comparison_.backends.end(),
+                                        [&](const BackendInfo& info) { return entry.errors.count(info.spec) > 0; });
+        for (const auto& [spec, error] : entry.errors)
+          if (spec != first->spec)
+            compared += fmt::format("{}{} differs from {} by {:.3g} at most", compared.empty() ? "" : "; ", spec,
+                                    first->spec, error);
+      }
+      lines.push_back(fmt::format("unproven, no meta-operator of ours: {} ({}): {}", op, fmt::join(names, ", "),
+                                  compared.empty() ? "nobody computes it" : compared));
+    }
+    return lines;
   }
 
   void details() {

@@ -17,7 +17,7 @@ json known_json(const std::optional<KnownDivergence>& known) {
   return known ? json{{"reason", known->reason}, {"link", known->link}, {"predicate", known->predicate}} : json();
 }
 
-json verdict_json(const Verdict& verdict) {
+json verdict_json(const Verdict& verdict, bool has_reference = true) {
   const WorstElement& worst = verdict.worst;
   const ClassicFigures& figures = verdict.figures;
   json counts = json::object();
@@ -25,7 +25,7 @@ json verdict_json(const Verdict& verdict) {
     const std::int64_t count = verdict.counts[static_cast<std::size_t>(rung)];
     if (count > 0) counts[std::string(to_string(static_cast<Rung>(rung)))] = count;
   }
-  return {{"rung", to_string(verdict.rung)},
+  return {{"rung", has_reference ? json(to_string(verdict.rung)) : json()},
           {"profile", verdict.profile},
           {"explanation", verdict.explanation},
           {"warn", verdict.warn},
@@ -62,13 +62,13 @@ json verdict_json(const Verdict& verdict) {
           {"note", verdict.note}};
 }
 
-json node_outcome_json(const NodeOutcome& outcome) {
+json node_outcome_json(const NodeOutcome& outcome, bool has_reference) {
   json outputs = json::object();
-  for (const auto& [name, verdict] : outcome.outputs) outputs[name] = verdict_json(verdict);
+  for (const auto& [name, verdict] : outcome.outputs) outputs[name] = verdict_json(verdict, has_reference);
   const Verdict* worst = outcome.worst();
   return {{"outcome", to_string(outcome.outcome)},
           {"reason", outcome.reason},
-          {"verdict", worst == nullptr ? json() : verdict_json(*worst)},
+          {"verdict", worst == nullptr ? json() : verdict_json(*worst, has_reference)},
           {"known", known_json(outcome.known)},
           {"outputs", std::move(outputs)},
           {"own_error", worst == nullptr ? json() : number_to_json(outcome.own_error)},
@@ -172,7 +172,7 @@ json result_json(const RunRecord& record) {
   json nodes = json::array();
   for (const NodeResult& node : comparison.nodes) {
     json by_backend = json::object();
-    for (const auto& [spec, outcome] : node.backends) by_backend[spec] = node_outcome_json(outcome);
+    for (const auto& [spec, outcome] : node.backends) by_backend[spec] = node_outcome_json(outcome, node.has_reference);
     nodes.push_back({{"name", node.id}, {"op", node.op}, {"backends", std::move(by_backend)}});
   }
   json whole = json::object();

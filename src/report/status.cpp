@@ -79,13 +79,17 @@ class Lines {
   }
 
   void add_backend(const std::string& spec) {
-    int ran = 0, unsupported = 0;
+    int ran = 0, unsupported = 0, gradients = 0, gradients_unsupported = 0;
     for (const NodeResult& node : result_.comparison.nodes) {
       const auto found = node.backends.find(spec);
       if (found == node.backends.end()) continue;
       const NodeOutcome& outcome = found->second;
       if (outcome.ok()) ++ran;
       if (outcome.outcome == OutcomeKind::unsupported) ++unsupported;
+      if (node.backward) {
+        ++gradients;
+        gradients_unsupported += outcome.outcome == OutcomeKind::unsupported;
+      }
       if (is_death(outcome.outcome) && !is_culprit(node.id, spec)) {
         add_death(spec, fmt::format("{} ({}) on {}: {}: {}", node.id, node.op, spec, to_string(outcome.outcome),
                                     outcome.reason));
@@ -96,6 +100,8 @@ class Lines {
     }
     if (ran == 0 && unsupported > 0) {
       add(RunStatus::cannot_run, fmt::format("{} computes none of the model's operators", spec));
+    } else if (gradients > 0 && gradients == gradients_unsupported) {
+      add(RunStatus::cannot_run, fmt::format("{} computes none of the model's gradients", spec));
     }
   }
 

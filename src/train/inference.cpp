@@ -17,7 +17,8 @@ Expected<Classifier> Classifier::make(const Graph& graph, const TypeMap& types) 
   if (type == types.end() || !is_float(type->second.dtype) || !type->second.shape || type->second.shape->size() != 2 ||
       (*type->second.shape)[1] < 2)
     return make_error("output '{}' is {}; a classifier's is float[rows, classes]", scores,
-                      type == types.end() ? "of unknown type" : to_string(type->second));
+                      type == types.end() || !type->second.shape ? "of unknown shape" + unknown_operator_hint(graph)
+                                                                 : to_string(type->second));
   classifier.model_ = graph;
   classifier.graph_ = graph;
   classifier.scores_ = classifier.probabilities_ = scores;

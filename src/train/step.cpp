@@ -404,7 +404,8 @@ Expected<TrainingGraph> make_gradient(const Graph& model, const TypeMap& types) 
     if (const auto type = types.find(output.name); type != types.end() && is_float(type->second.dtype))
       cotangents[output.name] = output.name + "/cotangent";
   if (wrt.empty() || cotangents.empty())
-    return make_error("nothing is differentiable: no floating output depends on a floating input or weight");
+    return make_error("nothing is differentiable: no floating output depends on a floating input or weight{}",
+                      unknown_operator_hint(model));
   return differentiate(model, types, cotangents, wrt);
 }
 
