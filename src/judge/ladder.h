@@ -34,6 +34,7 @@ class Ladder {
 
   bool try_rounding(Attempt& attempt);
   bool try_algorithms(Attempt& attempt);
+  bool try_emulation(Attempt& attempt);
   bool try_approximation(Attempt& attempt);
   bool try_flush_to_zero(Attempt& attempt);
   bool try_precision(Attempt& attempt);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
 #include "base/rng.h"
@@ -375,18 +376,33 @@ OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, cons
 std::string order_that_gives(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                              const Profile& profile) {
   if (!op.kernels.working) return "";
+  using Kind = SumOrder::Kind;
+  std::vector<std::pair<std::string, SumOrder>> orders;
+  for (const bool fused : {false, true}) {
+    const std::string_view how = fused ? ", fused" : "";
+    orders.push_back({fmt::format("first to last{}", how), {Kind::sequential, 1, fused, 0}});
+    orders.push_back({fmt::format("last to first{}", how), {Kind::reversed, 1, fused, 0}});
+    orders.push_back({fmt::format("pairwise{}", how), {Kind::pairwise, 1, fused, 0}});
+    for (const int lanes : {2, 4, 8, 16})
+      orders.push_back({fmt::format("{} lanes{}", lanes, how), {Kind::lanes, lanes, fused, 0}});
+  }
   const std::vector<double> y = got.to_doubles();
-  const std::pair<const char*, SumOrder::Kind> orders[] = {{"first to last", SumOrder::Kind::sequential},
-                                                           {"last to first", SumOrder::Kind::reversed}};
-  for (const auto& [name, kind] : orders)
-    for (int formula = 0; formula < static_cast<int>(op.formulas.size()); ++formula) {
-      const OrderScope scope({kind, 1, false, 0});
-      const std::vector<double> made = work(op, call, profile, formula)[static_cast<std::size_t>(output)].to_doubles();
-      bool same = made.size() == y.size();
-      for (std::size_t i = 0; i < y.size() && same; ++i)
-        same = y[i] == made[i] || (std::isnan(y[i]) && std::isnan(made[i]));
-      if (same) return name;
+  for (int formula = 0; formula < static_cast<int>(op.formulas.size()); ++formula) {
+    std::optional<Tensor> first;
+    for (const auto& [name, order] : orders) {
+      const OrderScope scope(order);
+      const Tensor made = work(op, call, profile, formula)[static_cast<std::size_t>(output)];
+      bool same = made.size() == got.size();
+      for (std::int64_t i = 0; i < made.size() && same; ++i) {
+        const double value = made.at(i);
+        same = y[static_cast<std::size_t>(i)] == value ||
+               (std::isnan(y[static_cast<std::size_t>(i)]) && std::isnan(value));
+      }
+      if (same) return fmt::format("{}, {}", op.formulas[static_cast<std::size_t>(formula)], name);
+      if (first && order.kind == Kind::pairwise && made.bit_equal(*first)) break;  // nothing is summed
+      if (!first) first = made;
     }
+  }
   return "";
 }
 

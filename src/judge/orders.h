@@ -31,7 +31,7 @@ struct StandsOut {
 OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   std::span<const Profile> profiles);
 
-// The named order in which the whole operator, computed in `profile`, gives `got` bit for bit; "": none of them does.
+// "FORMULA, ORDER" in which the whole operator, computed in `profile`, gives `got` bit for bit; "": none of them does.
 std::string order_that_gives(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                              const Profile& profile);
 

@@ -208,9 +208,21 @@ std::uint8_t multiplied(const Enclosure<V>& a, const Enclosure<V>& b) {
   return o;
 }
 
+// v = a + b or a b without an error of V's own (Knuth's two-sum; a fused multiply-add): where two terms are far apart V
+// loses the smaller one as the format does, and v alone would hide it. The product of two doubles is exact in Quad.
+template <class V>
+bool is_exact_sum(V a, V b, V v) {
+  const V part = v - a;
+  return (a - (v - part)) + (b - part) == V(0);
+}
+inline bool is_exact_product(double a, double b, double v) { return std::fma(a, b, -v) == 0; }
+template <class V>
+bool is_exact_product(V, V, V) {
+  return true;
+}
+
 // No rounding happens when the operands are exact and the result is a number of the inner format: a correctly rounded
-// operation then returns it. (The double result v differs from the exact one by less than half an ulp of double, so
-// both round to v.)
+// operation then returns it.
 template <class V>
 bool is_exact_step(const Enclosure<V>& a, const Enclosure<V>& b, V v) {
   if (!a.exact() || !b.exact() || !math::is_finite(v)) return false;
@@ -234,7 +246,7 @@ Enclosure<V> operator+(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y;
   y.v = a.v + b.v;
   y.overflow = enclosure_detail::added(a.overflow, b.overflow);
-  if (enclosure_detail::is_exact_step(a, b, y.v)) return y;
+  if (enclosure_detail::is_exact_step(a, b, y.v) && enclosure_detail::is_exact_sum(a.v, b.v, y.v)) return y;
   y.e = a.e + b.e;
   enclosure_detail::combine(y, a, 1, b, 1);
   return enclosure_detail::rounded(y, false);
@@ -250,7 +262,7 @@ Enclosure<V> operator*(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y;
   y.v = a.v * b.v;
   y.overflow = enclosure_detail::multiplied(a, b);
-  if (enclosure_detail::is_exact_step(a, b, y.v)) return y;
+  if (enclosure_detail::is_exact_step(a, b, y.v) && enclosure_detail::is_exact_product(a.v, b.v, y.v)) return y;
   const double am = a.magnitude(), bm = b.magnitude();
   y.e = am * b.e + bm * a.e + a.e * b.e;
   enclosure_detail::combine(y, a, b.value(), b, a.value());

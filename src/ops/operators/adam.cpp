@@ -22,7 +22,8 @@ Inputs R (learning rate, scalar), T (int64, steps done before), X, G, M, V and, 
 Source: torch.optim.Adam and AdamW. Where epsilon is added is the attribute epsilon_place: `outside` the square root of v (torch),
 `inside` it (optax's eps_root), or `uncorrected`: to sqrt(V_new), before the bias correction (TensorFlow, Keras). The corrections may
 be applied to the moments or folded into the size of the step, and be worked out in double, as Python does, or in f32, where
-1 - beta2^n cancels; the mean is computed as written or by interpolation, M + (1 - beta1) (g - M). Low precision: in f32, or rounded
+1 - beta2^n cancels; the mean is computed as written or by interpolation, M + (1 - beta1) (g - M), from the nearer end (torch.lerp:
+g - beta1 (g - M) where beta1 <= 1/2). Low precision: in f32, or rounded
 to storage after every step.)";
   static constexpr Arity kInputs{6, 7};
   static constexpr Arity kOutputs{1, 4};
@@ -76,7 +77,9 @@ to storage after every step.)";
       T start(x[i]);
       if (decays && decoupled) start = folded ? start * keep : start - r * decay * start;
       const T old(mean[i]);
-      const T m = frame.formula() == 2 ? old + rest1 * (gradient - old) : b1 * old + rest1 * gradient;
+      const T m = frame.formula() != 2 ? b1 * old + rest1 * gradient
+                  : beta1 > 0.5        ? old + rest1 * (gradient - old)
+                                       : gradient - b1 * (gradient - old);
       const T v = b2 * T(squares[i]) + rest2 * gradient * gradient;
       out[1][i] = m;
       out[2][i] = v;

@@ -22,7 +22,8 @@ With training_mode = 1 (opset 14) the statistics are those of the batch, per cha
   running_mean = mean * momentum + batch mean * (1 - momentum), running_var = var * momentum + batch variance * (1 - momentum)
 
 The batch variance may be computed in two passes or while it runs (Welford). As E[X^2] - E[X]^2 in one pass it loses the digits that
-X's mean takes: an algorithm by name. ONNX stores the biased variance in running_var; torch divides by n - 1: an algorithm by name.)";
+X's mean takes: an algorithm by name. ONNX stores the biased variance in running_var; torch divides by n - 1: an algorithm by name.
+Frameworks whose momentum is 1 - momentum round that and take the factor of the old statistics as 1 minus it.)";
   static constexpr Arity kInputs{5, 5};
   static constexpr Arity kOutputs{1, 5};
 
@@ -33,7 +34,8 @@ X's mean takes: an algorithm by name. ONNX stores the biased variance in running
             {"training_mode", AttributeKind::integer, "1: statistics of the batch; default 0", 14}};
   }
   static std::vector<std::string_view> formulas() {
-    return {"normalise, then scale", "folded scale and shift", "running (Welford) statistics"};
+    return {"normalise, then scale", "folded scale and shift", "running (Welford) statistics",
+            "momentum from its complement"};
   }
 
   static bool trains(const Call& call) { return call.integer("training_mode", 0) != 0; }
@@ -186,7 +188,7 @@ and the cotangents of running_mean and running_var, where they are given, add th
  private:
   static constexpr double kMomenta[] = {0.9, 0.99, 0.5, 0.1};
   // Formulas beside the admissible ones, for the algorithms by name.
-  static constexpr int kUnbiased = 3, kOnePass = 4;
+  static constexpr int kComplement = 3, kUnbiased = 4, kUnbiasedComplement = 5, kOnePass = 6;
 
   // The elements of channel c, in order.
   struct Channel {
@@ -241,6 +243,7 @@ and the cotangents of running_mean and running_var, where they are given, add th
   template <class T>
   static void train(Frame<T>& frame) {
     const Call& call = frame.call();
+    const int formula = frame.formula();
     const Shape& shape = call.shape(0);
     const Channel channel(shape);
     const auto x = frame.input(0), scale = frame.input(1), shift = frame.input(2), mean = frame.input(3),
@@ -252,22 +255,24 @@ and the cotangents of running_mean and running_var, where they are given, add th
                running_variance = frame.output(2, {shape[1]});
     const T epsilon = frame.parameter(call.real("epsilon", static_cast<double>(1e-5f)));
     const double momentum = call.real("momentum", static_cast<double>(0.9f));
-    const T keep = frame.parameter(momentum), rest = frame.parameter(1 - momentum);
+    const T rest = frame.parameter(1 - momentum);
+    const T keep = formula == kComplement || formula == kUnbiasedComplement ? T(1) - rest : frame.parameter(momentum);
     const T n(static_cast<double>(channel.count));
-    const bool interpolates = frame.formula() == 1;
+    const bool interpolates = formula == 1;
     for (std::int64_t c = 0; c < shape[1]; ++c) {
       const auto k = static_cast<std::size_t>(c);
-      const Moments<T> batch = statistics<T>(channel, c, x, frame.formula());
+      const Moments<T> batch = statistics<T>(channel, c, x, formula);
       const T reciprocal = T(1) / sqrt(batch.variance + epsilon);
       const T folded = share(T(scale[k]) * reciprocal, 1);
       const T offset = T(shift[k]) - batch.mean * folded;
       for (std::int64_t i = 0; i < channel.count; ++i) {
         const std::size_t at = channel.at(c, i);
-        y[at] = frame.formula() != 1 ? (T(x[at]) - batch.mean) * reciprocal * T(scale[k]) + T(shift[k])
-                                     : T(x[at]) * folded + offset;
+        y[at] = formula != 1 ? (T(x[at]) - batch.mean) * reciprocal * T(scale[k]) + T(shift[k])
+                             : T(x[at]) * folded + offset;
       }
       T stored = batch.variance;
-      if (frame.formula() == kUnbiased) stored = stored * (n / T(static_cast<double>(channel.count - 1)));
+      if (formula == kUnbiased || formula == kUnbiasedComplement)
+        stored = stored * (n / T(static_cast<double>(channel.count - 1)));
       const auto updated = [&](const T& old, const T& fresh) {
         return interpolates ? old + rest * (fresh - old) : old * keep + fresh * rest;
       };
@@ -331,7 +336,9 @@ std::vector<NamedAlgorithm> BatchNormalization::algorithms(const Call& call) {
   const auto formula = [&call](int number) {
     return [&call, number](const Profile& profile) { return enclose(batch_normalization(), call, profile, number); };
   };
-  return {{"unbiased running variance", formula(kUnbiased), {}}, {"one-pass variance", formula(kOnePass), {}}};
+  return {{"unbiased running variance", formula(kUnbiased), {}},
+          {"unbiased running variance, momentum from its complement", formula(kUnbiasedComplement), {}},
+          {"one-pass variance", formula(kOnePass), {}}};
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/rng.h"
+#include "numerics/order.h"
 #include "ops/convolution.h"
+#include "ops/evaluate.h"
 #include "ops/op.h"
 
 namespace opdiff::operators {
@@ -112,6 +115,14 @@ dB[m] = sum over n, i of dY[n, m, i])";
     return r;
   }
 
+  static std::vector<NamedAlgorithm> algorithms(const Call& call) {
+    if (format_of(call.dtype(0)).digits >= 24) return {};
+    return {
+        {fmt::format("taps added in {} (col2im)", dtype_name(call.dtype(0))),
+         [&call](const Profile&) { return std::vector<EnclosedTensor>{TapByTap(call).enclose()}; },
+         [&call](const Profile&, std::int64_t index, int variant) { return TapByTap(call).emulate(index, variant); }}};
+  }
+
   static Sample sample(SampleContext& c) {
     Rng& rng = c.rng();
     const auto rank = static_cast<std::size_t>(rng.chance(0.6) ? 2 : rng.integer(1, 3));
@@ -188,6 +199,74 @@ dB[m] = sum over n, i of dY[n, m, i])";
                            {}, "bfloat16", 21),
             refused_sample(kName, {Tensor::zeros(DType::i32, {1, 4, 5, 5}), w}, {}, "type")};
   }
+
+ private:
+  // In 16-bit storage one product for each tap, over the channels in float, stored, and the stored ones added in
+  // storage: what torch does where oneDNN does not serve it.
+  class TapByTap {
+   public:
+    explicit TapByTap(const Call& call)
+        : call_(call), products_(inner_f32(call.dtype(0))), sums_(inner_storage(call.dtype(0))) {
+      sums_.sum = sums_.storage;
+    }
+
+    EnclosedTensor enclose() const {
+      const Types types = *infer(call_);
+      const Shape& shape = *types[0].shape;
+      std::vector<Enclosure<double>> values;
+      for (std::int64_t i = 0; i < element_count(shape); ++i) values.push_back(enclosed(i));
+      return finish(values, types[0].dtype, shape, sums_);
+    }
+
+    // Variants: the taps first to last, last to first, then shuffled; each with and without fused products.
+    double emulate(std::int64_t index, int variant) const {
+      const Reduction r = reduction(call_, 0, index);
+      const std::int64_t taps = element_count(r.extents) / r.extents[0];
+      std::vector<double> terms;
+      for (std::int64_t k = 0; k < taps; ++k) {
+        const auto [a, b] = of_tap(r, k, taps);
+        terms.push_back(
+            round_to(sum_in_order(a, b, {SumOrder::Kind::sequential, 1, variant % 2 != 0, 0}, kF32), sums_.storage));
+      }
+      if (r.has_bias) terms.push_back(r.bias);
+      const SumOrder::Kind kinds[] = {SumOrder::Kind::sequential, SumOrder::Kind::reversed};
+      const auto kind = variant < 4 ? kinds[variant / 2] : SumOrder::Kind::shuffled;
+      return sum_in_order(terms, {}, {kind, 1, false, static_cast<std::uint64_t>(variant)}, sums_.storage);
+    }
+
+   private:
+    static std::pair<std::vector<double>, std::vector<double>> of_tap(const Reduction& r, std::int64_t k,
+                                                                      std::int64_t taps) {
+      std::pair<std::vector<double>, std::vector<double>> terms;
+      for (auto at = static_cast<std::size_t>(k); at < r.a.size(); at += static_cast<std::size_t>(taps)) {
+        terms.first.push_back(r.a[at]);
+        terms.second.push_back(r.b[at]);
+      }
+      return terms;
+    }
+
+    Enclosure<double> enclosed(std::int64_t index) const {
+      const Reduction r = reduction(call_, 0, index);
+      const std::int64_t taps = element_count(r.extents) / r.extents[0];
+      Sum<Enclosure<double>> sum;
+      for (std::int64_t k = 0; k < taps; ++k) {
+        const auto [a, b] = of_tap(r, k, taps);
+        Enclosure<double> product;
+        {
+          const ProfileScope scope(products_);
+          products({1, 1, r.extents[0]}, a.data(), b.data(), nullptr, &product);
+        }
+        const ProfileScope scope(sums_);
+        sum.add(product * Enclosure<double>(1));  // stored
+      }
+      const ProfileScope scope(sums_);
+      if (r.has_bias) sum.add(Enclosure<double>(r.bias));
+      return sum.result();
+    }
+
+    const Call& call_;
+    Profile products_, sums_;
+  };
 };
 
 }  // namespace
