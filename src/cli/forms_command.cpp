@@ -99,7 +99,12 @@ int show(const std::string& name) {
 class Run {
  public:
   Run(const Arguments& a, const std::atomic<bool>* interrupted)
-      : a_(a), interrupted_(interrupted), workers_(open_options(false)), counting_(open_options(true)) {}
+      : a_(a),
+        interrupted_(interrupted),
+        workers_(open_options(false)),
+        second_(open_options(false)),
+        third_(open_options(false)),
+        counting_(open_options(true)) {}
 
   Expected<FormReport> run() {
     OPDIFF_TRY(const Parameters fixed, parse_parameters(a_.set));
@@ -151,6 +156,7 @@ class Run {
           if (!a_.no_time && !interrupted_->load() && !checked.rows.empty()) {
             line.show(fmt::format("{} {}: times", form->name, dtype_name(dtype)), 0, 0);
             MeasureOptions measure{dtype, gradient, fixed, a_.seed};
+            measure.lives = {&second_, &third_};
             if (a_.profile) measure.counting = &counting_;
             if (const auto measured = measure_form(*form, workers_, measure, checked.rows); !measured)
               checked.notes.push_back(fmt::format("{}: not timed: {}", form->name, measured.error().message));
@@ -177,7 +183,9 @@ class Run {
 
   const Arguments& a_;
   const std::atomic<bool>* const interrupted_;
-  Workers workers_, counting_;
+  Workers workers_;
+  Workers second_, third_;  // for times
+  Workers counting_;        // for memory
 };
 
 int check(const Arguments& a, const std::string& command) {
@@ -187,7 +195,7 @@ int check(const Arguments& a, const std::string& command) {
   report->command = command;
   if (interrupted->load()) report->notes.push_back("interrupted: the figures are of what was run");
   const std::string table = markdown(*report, a.coverage);
-  if (!a.quiet) fmt::print("{}", table);
+  if (!a.quiet) fmt::print("{}", summary(*report, a.coverage));
   const std::string title = fmt::format("# Equivalent and fused forms\n\nPrinted by `{}`.\n\n", command);
   // A file that cannot be written must not hide what was found, nor keep the others from being written.
   bool unwritten = false;
@@ -273,7 +281,7 @@ void add_forms_command(CLI::App& app, int* status) {
       "Examples:\n"
       "  opdiff forms check conv-bn\n"
       "  opdiff forms check --kind fusion --backends onnxruntime,onnxruntime:opt=basic,torch:compile=inductor\n"
-      "  opdiff forms check conv-as-winograd --set stride=2        (refused: the condition is named)\n"
+      "  opdiff forms check conv-as-winograd --set kernel=3 stride=2   (refused: the condition is named)\n"
       "  opdiff forms check --dtype f32 bf16 --cases 200 --markdown forms.md --plot forms.svg");
   checked->callback([a, checked, status] {
     std::string command = "opdiff forms check";

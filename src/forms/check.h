@@ -33,11 +33,12 @@ struct WorstReading {
 // What it costs to run one way; of the timed case.
 struct FormCost {
   std::vector<double> wall_ms;  // one a run
+  std::vector<double> life_ms;  // the median of each process that ran it
   std::optional<std::int64_t> peak_bytes;
   std::optional<std::vector<Kernel>> kernels;
 
-  std::optional<double> median_ms() const;
-  double spread_ms() const;  // between the quartiles
+  std::optional<double> median_ms() const;  // of the processes' medians
+  double spread_ms() const;                 // between the quartiles
 };
 
 // One side on one backend.

@@ -20,6 +20,7 @@ struct Way {
   TensorMap inputs;
   FormCost* cost;
   int repeat = 1;
+  std::vector<double> wall_ms;
 };
 
 constexpr double kRoundMs = 30;  // of one way in one round
@@ -48,11 +49,27 @@ void keep_memory(Backend& backend, const RunnableSide& side, const TensorMap& in
   if (outcome.ok() && !outcome.peak_bytes.empty()) cost.peak_bytes = outcome.peak_bytes.back();
 }
 
+// Prepared and run once or twice; nullopt where it fails.
+std::optional<Way> prepared(Backend& backend, const RunnableSide& side, const TensorMap& inputs, FormCost& cost) {
+  PrepareOptions options;
+  options.training = side.training ? &*side.training : nullptr;
+  Way way{&backend, 0, inputs, &cost, 1, {}};
+  if (!backend.prepare(side.graph, options, &way.handle).ok()) return std::nullopt;
+  const Outcome warm = backend.run(way.handle, inputs, kLeastRepeats);
+  if (!warm.ok() || warm.wall_ms.empty()) {
+    backend.release(way.handle);
+    return std::nullopt;
+  }
+  way.repeat =
+      std::clamp(static_cast<int>(kRoundMs / std::max(warm.wall_ms.back(), 1e-3)), kLeastRepeats, kMostRepeats);
+  return way;
+}
+
 }  // namespace
 
 std::optional<double> FormCost::median_ms() const {
-  if (wall_ms.empty()) return std::nullopt;
-  return quantile(wall_ms, 0.5);
+  if (life_ms.empty()) return std::nullopt;
+  return quantile(life_ms, 0.5);
 }
 
 double FormCost::spread_ms() const { return wall_ms.empty() ? 0 : quantile(wall_ms, 0.75) - quantile(wall_ms, 0.25); }
@@ -96,26 +113,25 @@ Expected<void> measure_form(const Form& form, Workers& workers, const MeasureOpt
         OPDIFF_TRY(Backend* const counting, options.counting->get(spec));
         keep_memory(*counting, *side, inputs, cost);
       }
-      PrepareOptions prepare;
-      prepare.training = side->training ? &*side->training : nullptr;
-      Way way{backend, 0, inputs, &cost};
-      if (!backend->prepare(side->graph, prepare, &way.handle).ok()) continue;
-      const Outcome warm = backend->run(way.handle, inputs, kLeastRepeats);
-      if (!warm.ok() || warm.wall_ms.empty()) {
-        backend->release(way.handle);
-        continue;
+      std::vector<Workers*> lives = options.lives;
+      lives.push_back(&workers);
+      for (Workers* const life : lives) {
+        OPDIFF_TRY(Backend* const process, life->get(spec));
+        if (auto way = prepared(*process, *side, inputs, cost)) ways.push_back(*std::move(way));
       }
-      way.repeat =
-          std::clamp(static_cast<int>(kRoundMs / std::max(warm.wall_ms.back(), 1e-3)), kLeastRepeats, kMostRepeats);
-      ways.push_back(std::move(way));
     }
   }
   for (int round = 0; round < options.rounds; ++round)
     for (Way& way : ways) {
       const Outcome outcome = way.backend->run(way.handle, way.inputs, way.repeat);
-      way.cost->wall_ms.insert(way.cost->wall_ms.end(), outcome.wall_ms.begin(), outcome.wall_ms.end());
+      way.wall_ms.insert(way.wall_ms.end(), outcome.wall_ms.begin(), outcome.wall_ms.end());
     }
-  for (const Way& way : ways) way.backend->release(way.handle);
+  for (const Way& way : ways) {
+    way.backend->release(way.handle);
+    if (way.wall_ms.empty()) continue;
+    way.cost->wall_ms.insert(way.cost->wall_ms.end(), way.wall_ms.begin(), way.wall_ms.end());
+    way.cost->life_ms.push_back(quantile(way.wall_ms, 0.5));
+  }
   for (FormRow& row : rows)
     if (row.form == form.name && row.backend == row.plain_backend) row.whole_cost = row.plain_cost;
   return {};

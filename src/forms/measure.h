@@ -10,7 +10,9 @@ struct MeasureOptions {
   bool gradient = false;
   Parameters fixed;
   std::uint64_t seed = 0;
-  int rounds = 5;               // all ways take turns in each, so that a busy machine slows all of them
+  int rounds = 3;  // all ways take turns in each, so that a busy machine slows all of them
+  // Further processes of each backend: where its memory happens to lie makes one slower than the next, for good.
+  std::vector<Workers*> lives;
   Workers* counting = nullptr;  // with OpenOptions::count_memory; nullptr: no memory
 };
 

@@ -1,10 +1,12 @@
 #include "forms/table.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "forms/measure.h"
 #include "workers/gnuplot.h"
 
 namespace opdiff {
@@ -62,7 +64,7 @@ nlohmann::json to_json(double value) {
 }
 
 nlohmann::json to_json(const FormCost& cost) {
-  nlohmann::json result{{"runs", cost.wall_ms.size()}};
+  nlohmann::json result{{"runs", cost.wall_ms.size()}, {"processes", cost.life_ms.size()}};
   result["median_ms"] = cost.median_ms() ? nlohmann::json(*cost.median_ms()) : nlohmann::json();
   result["spread_ms"] = cost.spread_ms();
   result["peak_bytes"] = cost.peak_bytes ? nlohmann::json(*cost.peak_bytes) : nlohmann::json();
@@ -100,35 +102,12 @@ std::optional<double> speed_up(const FormReport& report, const FormRow& row) {
   return std::nullopt;
 }
 
-std::string markdown(const FormReport& report, bool coverage) {
-  std::string text =
-      "Errors are multiples of what roundings cause (root mean square / largest; wrong beyond 3 / 10). `alone`: the "
-      "worst rung of the nodes one by one;\n`plain`: the whole with the optimiser off; `whole`: as configured; "
-      "`sides`: this side as configured against the first side, plain. Times are medians ± half the\ndistance of the "
-      "quartiles, in ms; speed-up: first side plain by this side as configured. Memory: peak, in KiB.\n\n"
-      "| form | side | backend | dtype | direction | cases | unsupported | alone | plain | whole | sides | relative "
-      "error | kernels | plain ms | whole ms | speed-up | plain KiB | whole KiB | verdict |\n"
-      "| --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: "
-      "| ---: | --- |\n";
-  for (const FormRow& row : report.rows) {
-    const bool ran = row.cases > 0;
-    const auto pair = [&](const WorstReading& r) {
-      return row.honest > 0 ? number(r.rms) + " / " + number(r.max) : "-";
-    };
-    const auto speed = speed_up(report, row);
-    std::string verdict = row.verdict();
-    if (row.known > 0) verdict += fmt::format(", {} known", row.known);
-    if (!ran && !row.reasons.empty()) verdict += ": " + row.reasons.begin()->first;
-    text += fmt::format(
-        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.form,
-        escaped(row.side), row.backend, row.dtype, row.direction, row.cases, row.unsupported,
-        row.honest > 0 ? escaped(beyond(row).empty() ? "rounding" : beyond(row)) : "-", pair(row.plain),
-        pair(row.whole), pair(row.difference), row.honest > 0 ? fmt::format("{:.1e}", row.relative_error) : "-",
-        ran ? escaped(kernels_of(row)) : "-", milliseconds(row.plain_cost), milliseconds(row.whole_cost),
-        speed ? fmt::format("{:.2f}", *speed) : "-", bytes(row.plain_cost), bytes(row.whole_cost), escaped(verdict));
-  }
-  text += fmt::format("\n{} cases of {} rows, {} alarms, {} findings.\n", report.cases(), report.rows.size(),
-                      report.alarms(), report.findings.size());
+namespace {
+
+// Findings, what was not done, and the coverage: the same in the Markdown and on a console.
+std::string closing(const FormReport& report, bool coverage) {
+  std::string text = fmt::format("\n{} cases of {} rows, {} alarms, {} findings.\n", report.cases(), report.rows.size(),
+                                 report.alarms(), report.findings.size());
   if (!report.findings.empty()) text += "\n## Findings\n\n";
   for (const Finding& finding : report.findings) {
     text += fmt::format("* {}: {} cases, `{}`\n  {}\n  repeat: `{}`\n", finding.signature(), finding.count,
@@ -167,6 +146,86 @@ std::string markdown(const FormReport& report, bool coverage) {
     }
   }
   return text;
+}
+
+std::string verdict_of(const FormRow& row) {
+  std::string verdict = row.verdict();
+  if (row.known > 0) verdict += fmt::format(", {} known", row.known);
+  if (row.cases == 0 && !row.reasons.empty()) verdict += ": " + row.reasons.begin()->first;
+  return verdict;
+}
+
+}  // namespace
+
+std::string summary(const FormReport& report, bool coverage) {
+  constexpr std::size_t kWidest = 28, kColumns = 12;
+  std::vector<std::array<std::string, kColumns>> lines = {{"form", "side", "backend", "dtype", "direction", "cases",
+                                                           "error", "fused", "plain ms", "ms", "speed-up", "verdict"}};
+  for (const FormRow& row : report.rows) {
+    const auto speed = speed_up(report, row);
+    const auto is_fused = fused(row);
+    const auto ms = [](const FormCost& cost) {
+      return cost.median_ms() ? fmt::format("{:.3g}", *cost.median_ms()) : "-";
+    };
+    lines.push_back({row.form, row.side, row.backend, row.dtype, row.direction, std::to_string(row.cases),
+                     row.honest > 0 ? number(row.whole.rms) + " / " + number(row.whole.max) : "-",
+                     !is_fused   ? "not said"
+                     : *is_fused ? "yes"
+                                 : "no",
+                     ms(row.plain_cost), ms(row.whole_cost), speed ? fmt::format("{:.2f}", *speed) : "-",
+                     verdict_of(row)});
+  }
+  std::array<std::size_t, kColumns> widths{};
+  for (auto& line : lines)
+    for (std::size_t k = 0; k + 1 < kColumns; ++k) {
+      if (line[k].size() > kWidest) line[k] = line[k].substr(0, kWidest - 2) + "..";
+      widths[k] = std::max(widths[k], line[k].size());
+    }
+  std::string text;
+  for (const auto& line : lines) {
+    for (std::size_t k = 0; k < kColumns; ++k) {
+      if (k > 0) text += "  ";
+      text += k + 1 == kColumns ? line[k]
+              : k < 5           ? fmt::format("{:<{}}", line[k], widths[k])
+                                : fmt::format("{:>{}}", line[k], widths[k]);
+    }
+    text += "\n";
+  }
+  text +=
+      "\nerror: of the whole as configured, in multiples of what roundings cause (root mean square / largest; wrong "
+      "beyond 3 / 10);\n"
+      "speed-up: the first side with nothing fused by this side as configured. All columns: --markdown, --csv, "
+      "--json.\n";
+  return text + closing(report, coverage);
+}
+
+std::string markdown(const FormReport& report, bool coverage) {
+  std::string text =
+      "Errors are multiples of what roundings cause (root mean square / largest; wrong beyond 3 / 10). `alone`: the "
+      "worst rung of the nodes one by one;\n`plain`: the whole with the optimiser off; `whole`: as configured; "
+      "`sides`: this side as configured against the first side, plain. Times are medians of three processes ± "
+      "half\nthe distance of the "
+      "quartiles, in ms; speed-up: first side plain by this side as configured. Memory: peak, in KiB.\n\n"
+      "| form | side | backend | dtype | direction | cases | unsupported | alone | plain | whole | sides | relative "
+      "error | kernels | plain ms | whole ms | speed-up | plain KiB | whole KiB | verdict |\n"
+      "| --- | --- | --- | --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | --- | ---: | ---: | ---: | ---: "
+      "| ---: | --- |\n";
+  for (const FormRow& row : report.rows) {
+    const bool ran = row.cases > 0;
+    const auto pair = [&](const WorstReading& r) {
+      return row.honest > 0 ? number(r.rms) + " / " + number(r.max) : "-";
+    };
+    const auto speed = speed_up(report, row);
+    text += fmt::format(
+        "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |\n", row.form,
+        escaped(row.side), row.backend, row.dtype, row.direction, row.cases, row.unsupported,
+        row.honest > 0 ? escaped(beyond(row).empty() ? "rounding" : beyond(row)) : "-", pair(row.plain),
+        pair(row.whole), pair(row.difference), row.honest > 0 ? fmt::format("{:.1e}", row.relative_error) : "-",
+        ran ? escaped(kernels_of(row)) : "-", milliseconds(row.plain_cost), milliseconds(row.whole_cost),
+        speed ? fmt::format("{:.2f}", *speed) : "-", bytes(row.plain_cost), bytes(row.whole_cost),
+        escaped(verdict_of(row)));
+  }
+  return text + closing(report, coverage);
 }
 
 std::string csv(const FormReport& report) {

@@ -22,6 +22,8 @@ struct FormReport {
 };
 
 // The rows, the findings, the notes and the coverage; `widths` pads the columns for a terminal.
+// For a console: the columns that matter first, aligned.
+std::string summary(const FormReport& report, bool coverage);
 std::string markdown(const FormReport& report, bool coverage);
 // A line a row; numbers as they are. Columns are named in the first line.
 std::string csv(const FormReport& report);

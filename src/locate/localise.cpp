@@ -273,6 +273,7 @@ class Localiser {
       const Reading reading = probes_.without_passes(culprit->indices, disabled);
       return reading.outcome == OutcomeKind::ok && !reading.wrong;
     });
+    if (stop()) return;  // whatever was tried last failed because of that
     culprit->pass = blame.text();
     evidence->right_without_passes = !culprit->pass.empty();
   }

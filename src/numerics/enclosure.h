@@ -274,7 +274,7 @@ template <class V>
 Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y;
   y.v = a.v / b.v;
-  y.overflow = b.v < 0 ? enclosure_detail::negated(a.overflow) : a.overflow;
+  y.overflow = (b.v < 0 ? enclosure_detail::negated(a.overflow) : a.overflow) | (b.overflow & kNaN);
   if (b.e == 0 && (b.v == 0 || !math::is_finite(b.v))) {
     // Zero, or a number of either sign, by zero.
     if (b.v == 0 && a.e > 0 && a.magnitude() <= a.e) y.overflow |= kPlusInfinity | kMinusInfinity | kNaN;

@@ -40,6 +40,54 @@ Moments<T> two_pass_moments(std::int64_t count, X x, int source) {
   return {mean, squares.result() / n};
 }
 
+// Scalars that follow an arithmetic's roundings; to the others all formulas of the same value are one.
+template <class T>
+inline constexpr bool rounds = std::is_same_v<T, Working> || requires(T x) { x.overflow; };
+
+// One step of Welford's mean: before + (x - before) / count.
+inline Working running_mean(const Working& before, const Working& x, double count) {
+  return before + (x - before) / Working(count);
+}
+// What the mean before was rounded by is damped to (count - 1) / count of it.
+template <class V>
+Enclosure<V> running_mean(const Enclosure<V>& before, const Enclosure<V>& x, double count) {
+  const double kept = (count - 1) / count;
+  Enclosure<V> start(before.v);
+  if (!before.exact()) start.e = std::numeric_limits<double>::min();  // no number of the format: each step rounds
+  Enclosure<V> mean = start + (x - start) / Enclosure<V>(count);
+  mean.e += before.e * kept;
+  mean.s += before.s * kept * kept;
+  mean.overflow |= before.overflow;
+  return mean;
+}
+
+// Welford's running statistics: M = M + (x - mean before) (x - mean after), kept in the format of sums.
+template <class T, class X>
+  requires rounds<T>
+Moments<T> running_moments(std::int64_t count, X x) {
+  T mean(0);
+  Sum<T> squares;
+  {
+    Arithmetic accumulating = arithmetic();
+    accumulating.inner = accumulating.sum;
+    accumulating.u = accumulating.u_sum;
+    accumulating.eta = accumulating.eta_sum;
+    accumulating.lambda = accumulating.lambda_sum;
+    accumulating.max = accumulating.max_sum;
+    const ProfileScope scope(accumulating);
+    for (std::int64_t k = 0; k < count; ++k) {
+      const T element(x(k)), before = mean;
+      mean = running_mean(before, element, static_cast<double>(k + 1));
+      squares.add((element - before) * (element - mean));
+    }
+  }
+  const T n(static_cast<double>(count));
+  if constexpr (std::is_same_v<T, Working>)
+    return {T::round(mean.v), squares.result() / n};
+  else
+    return {enclosure_detail::rounded_sum(mean), squares.result() / n};
+}
+
 // E[x^2] - E[x]^2, not below 0.
 template <class T, class X>
 Moments<T> one_pass_moments(std::int64_t count, X x) {

@@ -115,6 +115,29 @@ TEST_F(CompareCommand, UsageAndMissingThingsAreTwo) {
   EXPECT_EQ(compare("--help").status, 0);
 }
 
+TEST_F(CompareCommand, WhatSaysLittleIsSaid) {
+  const Ended empty = compare(kLeNet + " --dim batch=0 --threads 1 --backends reference");
+  EXPECT_EQ(empty.status, 0) << empty.err;
+  EXPECT_NE(empty.err.find("it has no elements"), std::string::npos) << empty.err;
+  std::map<std::string, Tensor> arrays;
+  arrays["image"] = Tensor::zeros(DType::f32, {1, 1, 32, 32});
+  arrays["extra"] = arrays["image"];
+  ASSERT_TRUE(write_npz((folder_ / "in.npz").string(), arrays));
+  const std::string inputs = " --threads 1 --backends reference --inputs " + (folder_ / "in.npz").string();
+  EXPECT_NE(compare(kLeNet + inputs).err.find("array 'extra' is no input of the model"), std::string::npos);
+  const Ended full = shell("sh -c '" + kProgram + " compare " + kCompare + "reference > /dev/full'");
+  EXPECT_EQ(full.status, 2);
+  EXPECT_NE(full.err.find("standard output cannot be written"), std::string::npos) << full.err;
+}
+
+TEST_F(CompareCommand, AModelThatCannotRunIsNotClean) {
+  const Ended none = shell(kProgram + " check Conv --backend faulty:base=reference --dtype f32 --cases 2");
+  EXPECT_EQ(none.status, 0) << none.out << none.err;
+  EXPECT_EQ(none.out.rfind("CLEAN: Conv float on", 0), 0U) << none.out;
+  EXPECT_EQ(shell(kProgram + " check conv --backend reference").status, 2);
+  EXPECT_NE(shell(kProgram + " check conv --backend reference").err.find("is Conv"), std::string::npos);
+}
+
 TEST_F(CompareCommand, EveryBadModelIsOneMessageAndTwo) {
   const json expected = json::parse(*read_file(kModels + "bad/expected.json", 1 << 20));
   for (const auto& [name, what] : expected.items()) {

@@ -25,6 +25,7 @@ struct World {
   std::vector<NodeSet> fused_failing;  // does not load when all of them share a segment
   std::set<std::string> repairing;     // passes without which fused faults vanish
   std::set<int> flaky;
+  std::set<int> unproven;  // of those that are wrong: no meta-operator judges them, only another backend differs
   int runs = 0;
 
   static bool holds(const NodeSet& nodes, const NodeSet& wanted) {
@@ -86,7 +87,12 @@ struct World {
     input.most_in_full = most_in_full;
     for (std::size_t i = 0; i < outcomes.size(); ++i) {
       Verdict verdict;
-      if (wrong.count(static_cast<int>(i)) > 0) verdict.rung = wrong.at(static_cast<int>(i));
+      if (unproven.count(static_cast<int>(i)) > 0) {
+        verdict.unproven = true;
+        outcomes[i].own_error = 0.5;
+      } else if (wrong.count(static_cast<int>(i)) > 0) {
+        verdict.rung = wrong.at(static_cast<int>(i));
+      }
       outcomes[i].outputs["y"] = verdict;
       input.alone.push_back(&outcomes[i]);
     }
@@ -193,6 +199,16 @@ TEST(Localise, UnlikelyIsConfirmedByFreshInputsOrAtTheOutputs) {
   const LocaliseResult result = neither.locate();
   EXPECT_TRUE(result.culprits.empty());
   EXPECT_EQ(result.unconfirmed, NodeSet{2});
+}
+
+TEST(Localise, AnOperatorThatNobodyJudgesIsNamedWhereTheModelIsOffByIt) {
+  World world{.graph = line_of(8), .wrong = {{3, Rung::exact}}, .unproven = {3, 5}};
+  const LocaliseResult result = world.locate();
+  EXPECT_EQ(named(result), std::vector<std::string>{"n3"});
+  EXPECT_NE(result.culprits[0].evidence.find("unproven: differs by 0.5"), std::string::npos);
+  EXPECT_TRUE(result.culprits[0].substitution.proven());
+  World honest{.graph = line_of(8), .unproven = {3}};
+  EXPECT_TRUE(honest.locate().culprits.empty());
 }
 
 TEST(Localise, AFusionFaultIsTheSmallestSegment) {

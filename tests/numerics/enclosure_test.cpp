@@ -36,6 +36,13 @@ TEST(Overflow, OfADivisorMakesTheQuotientVanish) {
   EXPECT_GE(y.variance(), 1.5 * 1.5);
 }
 
+TEST(Overflow, ThatIsNaNStaysNaN) {
+  EXPECT_EQ((E(3.0) / maybe(2, kNaN)).overflow, kNaN);
+  EXPECT_EQ((E(3.0) / maybe(2, kPlusInfinity | kNaN)).overflow, kNaN);
+  EXPECT_TRUE((E(3.0) * maybe(2, kNaN)).overflow & kNaN);
+  EXPECT_TRUE((E(3.0) - maybe(2, kNaN)).overflow & kNaN);
+}
+
 TEST(Overflow, OfAnArgument) {
   EXPECT_EQ(exp(maybe(5, kPlusInfinity)).overflow, kPlusInfinity);
   EXPECT_EQ(exp(maybe(5, kMinusInfinity)).overflow, kNoOverflow);
@@ -88,6 +95,17 @@ TEST(Maximum, PassesNaNOn) {
   EXPECT_TRUE(std::isnan(maximum(E(std::nan("")), E(1.0)).v));
   EXPECT_TRUE(std::isnan(maximum(E(1.0), E(std::nan(""))).v));
   EXPECT_TRUE(std::isnan(minimum(E(1.0), E(std::nan(""))).v));
+}
+
+// Both lose the small term: double, which the oracle computes in, and float, whose error that is.
+TEST(Exactness, ATermThatDoubleLosesIsARounding) {
+  const E lost = E(1.0) + E(0x1p-100);
+  EXPECT_FALSE(lost.exact());
+  EXPECT_GE(lost.e, 0x1p-100);
+  EXPECT_GE((lost - E(1.0)).e, 0x1p-100) << "the value is 0, the truth 2^-100";
+  const Enclosure<Quad> quad = Enclosure<Quad>(1.0) + Enclosure<Quad>(0x1p-1000);
+  EXPECT_FALSE(quad.exact());
+  EXPECT_TRUE((E(0x1p100) + E(0x1p100)).exact());
 }
 
 TEST(Exactness, OfSteps) {

@@ -34,6 +34,28 @@ TEST(Console, Clean) {
   expect_approved("clean.txt", console_report(record, {}));
 }
 
+TEST(Console, CleanSaysWhatWasNotChecked) {
+  RunRecord record = clean_record();
+  Comparison& comparison = record.result.comparison;
+  NodeOutcome& refused = comparison.nodes[0].backends["torch"];
+  refused.outcome = OutcomeKind::unsupported;
+  refused.reason = "operator Conv";
+  comparison.nodes[1].has_reference = false;
+  comparison.unproven = {comparison.nodes[1].id};
+  comparison.nodes[1].backends["torch"].own_error = 0.25;
+  finish(&record);
+  const std::string text = console_report(record, {});
+  const std::string first = text.substr(0, text.find('\n'));
+  EXPECT_EQ(first.rfind("CLEAN: ", 0), 0U) << first;
+  EXPECT_NE(first.find("in what could be checked"), std::string::npos) << first;
+  EXPECT_NE(text.find("torch does not run 1 of 3 nodes: operator Conv"), std::string::npos) << text;
+  EXPECT_NE(text.find("torch differs from onnxruntime by 0.25 at most"), std::string::npos) << text;
+  comparison.nodes[1].backends.erase("torch");
+  EXPECT_NE(console_report(record, {}).find("only onnxruntime computes it, nothing checks it"), std::string::npos);
+  const nlohmann::json json = result_json(record);
+  EXPECT_TRUE(json["nodes"][1]["backends"]["onnxruntime"]["verdict"]["rung"].is_null());
+}
+
 TEST(Console, DefectInColour) {
   RunRecord record = defect_record();
   finish(&record);

@@ -129,6 +129,16 @@ TEST(Status, UnsupportedIsNoFailureUnlessItIsAll) {
   EXPECT_EQ(status_of(record), RunStatus::cannot_run);
 }
 
+TEST(Status, ABackendWithoutAnyGradientCannotRun) {
+  RunRecord record = clean_record();
+  auto& nodes = record.result.comparison.nodes;
+  nodes[1].backward = nodes[2].backward = true;
+  nodes[1].backends["torch"].outcome = OutcomeKind::unsupported;
+  EXPECT_EQ(status_of(record), RunStatus::clean);
+  nodes[2].backends["torch"].outcome = OutcomeKind::unsupported;
+  EXPECT_EQ(status_of(record), RunStatus::cannot_run);
+}
+
 TEST(Status, AnErrorAloneCannotRunAndADefectOutranksIt) {
   RunRecord record = clean_record();
   record.result.comparison.nodes[0].backends["torch"].outcome = OutcomeKind::error;

@@ -18,7 +18,7 @@ struct Adagrad {
 
 Inputs R (learning rate, scalar), T (int64, steps done before), X, G, H; outputs X_new and H_new. Sources: torch.optim.Adagrad, ONNX's
 ai.onnx.preview.training Adagrad. Where epsilon is added is the attribute epsilon_place: `outside` the square root (torch, ONNX) or
-`inside` it (Keras). Low precision: in f32, or rounded to storage after every step.)";
+`inside` it (Keras). Low precision: in f32, rounded to storage after every step, or stored by each of torch's five kernels.)";
   static constexpr Arity kInputs{5, 5};
   static constexpr Arity kOutputs{1, 2};
 
@@ -29,7 +29,7 @@ ai.onnx.preview.training Adagrad. Where epsilon is added is the attribute epsilo
             {"weight_decay", AttributeKind::real, "added to the gradient times X, at least 0; default 0"}};
   }
   static std::vector<std::string_view> formulas() {
-    return {"rate times gradient, divided", "quotient times the rate"};
+    return {"rate times gradient, divided", "quotient times the rate", "stored after every kernel"};
   }
 
   static Expected<Types> infer(const Call& call) {
@@ -53,10 +53,15 @@ ai.onnx.preview.training Adagrad. Where epsilon is added is the attribute epsilo
             epsilon = frame.parameter(call.real("epsilon", static_cast<double>(1e-10f)));
     const T rate = scalar_of<T>(Quad(learning_rate(call)) /
                                 (1 + Quad(static_cast<double>(steps_before(call))) * Quad(call.real("lr_decay", 0))));
+    const auto kept = [&](const T& value) {
+      return frame.formula() == 2 ? stored(value, call.dtype(kParameter)) : value;
+    };
     for (std::size_t i = 0; i < x.size(); ++i) {
-      const T gradient = decayed(g[i], x[i], decays, decay);
+      // torch's sum with a factor rounds the factor and the product to storage, too.
+      const T gradient = decays ? kept(T(g[i]) + kept(kept(decay) * T(x[i]))) : T(g[i]);
       out[1][i] = T(h[i]) + gradient * gradient;
-      const T divisor = inside ? sqrt(out[1][i] + epsilon) : sqrt(out[1][i]) + epsilon;
+      const T squares = kept(out[1][i]);
+      const T divisor = kept(inside ? sqrt(kept(squares + epsilon)) : kept(sqrt(squares)) + epsilon);
       out[0][i] = T(x[i]) - (frame.formula() == 0 ? rate * gradient / divisor : gradient / divisor * rate);
     }
   }

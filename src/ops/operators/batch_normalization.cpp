@@ -188,7 +188,7 @@ and the cotangents of running_mean and running_var, where they are given, add th
  private:
   static constexpr double kMomenta[] = {0.9, 0.99, 0.5, 0.1};
   // Formulas beside the admissible ones, for the algorithms by name.
-  static constexpr int kComplement = 3, kUnbiased = 4, kUnbiasedComplement = 5, kOnePass = 6;
+  static constexpr int kRunning = 2, kComplement = 3, kUnbiased = 4, kUnbiasedComplement = 5, kOnePass = 6;
 
   // The elements of channel c, in order.
   struct Channel {
@@ -204,40 +204,11 @@ and the cotangents of running_mean and running_var, where they are given, add th
 
   template <class T, class Exact>
   static Moments<T> statistics(const Channel& channel, std::int64_t c, std::span<const Exact> x, int formula) {
-    const T n(static_cast<double>(channel.count));
-    if constexpr (std::is_same_v<T, Working>) {
-      if (formula == 2) {
-        T mean(0), squares(0);
-        {  // what runs along the elements is kept in the format of sums
-          Arithmetic accumulating = arithmetic();
-          accumulating.inner = accumulating.sum;
-          const ProfileScope scope(accumulating);
-          for (std::int64_t k = 0; k < channel.count; ++k) {
-            const T d = T(x[channel.at(c, k)]) - mean;
-            mean = mean + d / T(static_cast<double>(k + 1));
-            squares = squares + d * (T(x[channel.at(c, k)]) - mean);
-          }
-        }
-        return {T::round(mean.v), squares / n};
-      }
-    }
     const auto element = [&](std::int64_t k) { return x[channel.at(c, k)]; };
-    Moments<T> moments = formula == kOnePass ? one_pass_moments<T>(channel.count, element)
-                                             : two_pass_moments<T>(channel.count, element, 0);
-    // In two passes the error of the mean is the same in all terms, and drops out to first order. Running statistics
-    // take each term about another mean: its errors are as good as independent, the distances up to twice as large.
-    if constexpr (requires { moments.mean.e; }) {
-      if (formula == 2) {
-        T mean = moments.mean;
-        mean.e *= 2;
-        mean.s = mean.variance();
-        mean.shared[0] = 0;
-        Sum<T> squares;
-        for (std::int64_t k = 0; k < channel.count; ++k) squares.add(squared(T(element(k)) - mean));
-        moments = {mean, squares.result() / n};
-      }
-    }
-    return moments;
+    if constexpr (rounds<T>)
+      if (formula == kRunning) return running_moments<T>(channel.count, element);
+    return formula == kOnePass ? one_pass_moments<T>(channel.count, element)
+                               : two_pass_moments<T>(channel.count, element, 0);
   }
 
   template <class T>
