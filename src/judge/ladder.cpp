@@ -294,8 +294,7 @@ bool Ladder::try_emulation(Attempt& attempt) {
 
 Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
   Attempt attempt(op_, call_, output, got, expected);
-  if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt) || try_emulation(attempt))
-    return attempt.verdict();
+  if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
   if (const std::vector<std::int64_t> elements = attempt.standing_out(); attempt.all_possible() && !elements.empty()) {
     const OrderExplanation order =
         explain_by_order(op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
@@ -306,7 +305,8 @@ Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
       return v;
     }
   }
-  if (try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) || try_conventions(attempt))
+  if (try_emulation(attempt) || try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) ||
+      try_conventions(attempt))
     return attempt.verdict();
   return attempt.verdict();
 }

@@ -65,7 +65,8 @@ Enclosure<V> running_mean(const Enclosure<V>& before, const Enclosure<V>& x, dou
 template <class T, class X>
   requires rounds<T>
 Moments<T> running_moments(std::int64_t count, X x) {
-  T mean(0);
+  if (count == 0) return {T(0) / T(0), T(0) / T(0)};
+  T mean(x(0));  // less 0, by 1
   Sum<T> squares;
   {
     Arithmetic accumulating = arithmetic();
@@ -75,7 +76,7 @@ Moments<T> running_moments(std::int64_t count, X x) {
     accumulating.lambda = accumulating.lambda_sum;
     accumulating.max = accumulating.max_sum;
     const ProfileScope scope(accumulating);
-    for (std::int64_t k = 0; k < count; ++k) {
+    for (std::int64_t k = 1; k < count; ++k) {
       const T element(x(k)), before = mean;
       mean = running_mean(before, element, static_cast<double>(k + 1));
       squares.add((element - before) * (element - mean));

@@ -383,8 +383,9 @@ class Console {
                                         [&](const BackendInfo& info) { return entry.errors.count(info.spec) > 0; });
         for (const auto& [spec, error] : entry.errors)
           if (spec != first->spec)
-            compared += fmt::format("{}{} differs from {} by {:.3g} at most", compared.empty() ? "" : "; ", spec,
-                                    first->spec, error);
+            compared += fmt::format("{}{} {}", compared.empty() ? "" : "; ", spec,
+                                    error == 0 ? "gives the same as " + first->spec
+                                               : fmt::format("differs from {} by {:.3g} at most", first->spec, error));
       }
       lines.push_back(fmt::format("unproven, no meta-operator of ours: {} ({}): {}", op, fmt::join(names, ", "),
                                   compared.empty() ? "nobody computes it" : compared));

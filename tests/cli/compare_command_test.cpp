@@ -130,10 +130,17 @@ TEST_F(CompareCommand, WhatSaysLittleIsSaid) {
   EXPECT_NE(full.err.find("standard output cannot be written"), std::string::npos) << full.err;
 }
 
-TEST_F(CompareCommand, AModelThatCannotRunIsNotClean) {
-  const Ended none = shell(kProgram + " check Conv --backend faulty:base=reference --dtype f32 --cases 2");
-  EXPECT_EQ(none.status, 0) << none.out << none.err;
-  EXPECT_EQ(none.out.rfind("CLEAN: Conv float on", 0), 0U) << none.out;
+TEST_F(CompareCommand, CheckSaysItsVerdictFirst) {
+  const Ended clean = shell(kProgram + " check Conv --backend reference --dtype f32,f64 --cases 2");
+  EXPECT_EQ(clean.status, 0) << clean.out << clean.err;
+  EXPECT_EQ(clean.out.rfind("CLEAN: Conv float on reference: 2 cases\n", 0), 0U) << clean.out;
+  EXPECT_NE(clean.out.find("\nCLEAN: Conv double on reference: 2 cases\n"), std::string::npos) << clean.out;
+  const Ended wrong =
+      shell(kProgram + " check Conv --backend reference,faulty:base=reference,op=Conv,fault=scale --cases 2");
+  EXPECT_EQ(wrong.status, 1) << wrong.out << wrong.err;
+  EXPECT_NE(wrong.out.find("\nDEFECT: Conv float on faulty:base=reference,op=Conv,fault=scale: 2 cases\n"),
+            std::string::npos)
+      << wrong.out;
   EXPECT_EQ(shell(kProgram + " check conv --backend reference").status, 2);
   EXPECT_NE(shell(kProgram + " check conv --backend reference").err.find("is Conv"), std::string::npos);
 }
