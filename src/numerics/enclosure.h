@@ -156,8 +156,10 @@ Enclosure<V> function(const Enclosure<V>& x, V value, double derivative, double 
   ulps = std::max(ulps, a.function_ulps);
   using Square = typename Enclosure<V>::Square;
   if (!(y.e < kInfinity)) y.s = kInfinity;  // the argument may be at a pole: the derivative says nothing
-  y.s += Square(derivative) * derivative * x.s;
-  for (int k = 0; k < Enclosure<V>::kSources; ++k) y.shared[k] = derivative * x.shared[k];
+  // An exact argument has no error to carry, however steep the function is (log of a subnormal f64).
+  if (x.s != 0) y.s += Square(derivative) * derivative * x.s;
+  for (int k = 0; k < Enclosure<V>::kSources; ++k)
+    if (x.shared[k] != 0) y.shared[k] = derivative * x.shared[k];
   const Square step = ulps * inner_ulp(m, a);
   y.s += step * step / 3;
   double rounding = ulps * inner_ulp(m + y.e, a);

@@ -110,6 +110,7 @@ bool is_of_class(double value, DType dtype, const std::string& name) {
   if (name == "nan") return std::isnan(value);
   if (name == "inf") return std::isinf(value) && value > 0;
   if (name == "-inf") return std::isinf(value) && value < 0;
+  if (name == "-0") return value == 0 && std::signbit(value);
   if (name == "lowest") return value == -format_of(dtype).max_finite();
   return value != 0 && std::fabs(value) < format_of(dtype).lambda();  // subnormal
 }

@@ -51,7 +51,7 @@ const std::map<std::string, Subject> kSubjects = {{"input", Subject::input},    
 const std::map<std::string, Relation> kRelations = {{"is", Relation::is},     {"like", Relation::like},
                                                     {"<", Relation::less},    {"<=", Relation::at_most},
                                                     {">", Relation::greater}, {">=", Relation::at_least}};
-const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "subnormal", "lowest"};
+const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "-0", "subnormal", "lowest"};
 const std::set<std::string> kResults = {"refused"};
 
 Expected<void> check_values(const KnownTerm& term) {

@@ -33,6 +33,9 @@ const Function kFunctions[] = {
     {"Log", [](double x) { return std::log(x); }, [](double x) { return 1 / x; }},
     {"Sqrt", [](double x) { return std::sqrt(x); }, [](double x) { return 0.5 / std::sqrt(x); }},
     {"Neg", [](double x) { return -x; }, [](double) { return -1.0; }},
+    {"Reciprocal", [](double x) { return 1 / x; }, [](double x) { return -1 / (x * x); }},
+    {"Abs", [](double x) { return std::fabs(x); }, [](double) { return 1.0; }},
+    {"Erf", [](double x) { return std::erf(x); }, [](double x) { return M_2_SQRTPI * std::exp(-x * x); }},
 };
 
 TEST(Elementary, ValuesAndSlopes) {
@@ -69,6 +72,27 @@ TEST(Elementary, Corners) {
   EXPECT_TRUE(same(run("Neg", 7, {}, {integers(DType::i8, {-128, 127, 0})}), integers(DType::i8, {-128, -127, 0})));
   const std::int64_t least = std::numeric_limits<std::int64_t>::min();
   EXPECT_TRUE(same(run("Neg", 7, {}, {int64s({least, 5})}), int64s({least, -5})));
+}
+
+TEST(Elementary, CornersOfTheOthers) {
+  EXPECT_TRUE(same(run("Reciprocal", 13, {}, {floats({5}, {4, 0, -0.0, -kInf, kNan})}),
+                   floats({5}, {0.25, kInf, -kInf, -0.0, kNan})));
+  EXPECT_TRUE(same(run("Abs", 13, {}, {floats({4}, {-3, -0.0, -kInf, kNan})}).reshaped({4}),
+                   floats({4}, {3, -0.0, kInf, kNan})));
+  EXPECT_TRUE(same(run("Abs", 7, {}, {integers(DType::i8, {-128, -5, 7})}), integers(DType::i8, {-128, 5, 7})));
+  EXPECT_TRUE(same(run("Abs", 7, {}, {integers(DType::u64, {-1, 3})}), integers(DType::u64, {-1, 3})));
+  EXPECT_TRUE(same(run("Erf", 13, {}, {floats({5}, {0, kInf, -kInf, 1e-30, kNan})}),
+                   floats({5}, {0, 1, -1, M_2_SQRTPI * static_cast<double>(1e-30f), kNan})));
+}
+
+TEST(Elementary, AnySlopeAtTheKinkOfAbsIsAConvention) {
+  const GradientNode node("Abs", {floats({4}, {-2, 0, 3, kNan}), floats({4}, {5, 5, 5, 5})});
+  EXPECT_TRUE(same(node.run()->front(), floats({4}, {-5, 0, 5, 0})));
+  EXPECT_EQ(judged(node, floats({4}, {-5, 5, 5, 0})).explanation, "slope 1 at the kink, 0 at NaN");
+  EXPECT_EQ(judged(node, floats({4}, {-5, -5, 5, kNan})).rung, Rung::convention);
+  EXPECT_EQ(judged(node, floats({4}, {-5, 0, 5, 5})).rung, Rung::convention);
+  EXPECT_EQ(judged(node, floats({4}, {-5, 4, 5, 0})).rung, Rung::defect);
+  EXPECT_EQ(judged(node, floats({4}, {5, 0, 5, 0})).rung, Rung::defect);
 }
 
 TEST(Elementary, WhatIsWithinItsBudgetIsRounding) {

@@ -176,6 +176,60 @@ TEST(Div, IntegersTruncateAndOpenCasesAreNotJudged) {
                    integers(DType::u8, {1, 0})));
 }
 
+TEST(Greater, ExactOverBroadcastShapes) {
+  const Tensor yes = tensor(DType::boolean, {2, 2}, {0, 1, 0, 0});
+  EXPECT_TRUE(same(run("Greater", 7, {}, {floats({2, 1}, {2, 0}), floats({2}, {2, 1})}), yes));
+  EXPECT_TRUE(same(run("Greater", 13, {}, {floats({4}, {kNan, 1, 0, kInf}), floats({4}, {0, kNan, -0.0, 3e38})}),
+                   tensor(DType::boolean, {4}, {0, 0, 0, 1})));
+  // -1 is 2^64 - 1.
+  EXPECT_TRUE(same(run("Greater", 9, {}, {integers(DType::u64, {-1, 2}), integers(DType::u64, {1, -1})}),
+                   tensor(DType::boolean, {2}, {1, 0})));
+  EXPECT_TRUE(
+      same(run("Greater", 9, {}, {int64s({-1, (std::int64_t{1} << 60) + 1}), int64s({1, std::int64_t{1} << 60})}),
+           tensor(DType::boolean, {2}, {0, 1})));
+  const OneNode node("Greater", 13, {}, {floats({2}, {1e-40, 1}), floats({2}, {0, 2})});
+  EXPECT_EQ(judged(node, tensor(DType::boolean, {2}, {1, 0})).rung, Rung::exact);
+  EXPECT_EQ(judged(node, tensor(DType::boolean, {2}, {0, 0})).rung, Rung::convention);
+  EXPECT_EQ(judged(node, tensor(DType::boolean, {2}, {1, 1})).rung, Rung::defect);
+}
+
+TEST(Where, TakesElementsBitForBit) {
+  const Tensor condition = tensor(DType::boolean, {2, 1}, {1, 0});
+  EXPECT_TRUE(same(run("Where", 9, {}, {condition, floats({2}, {-0.0, kNan}), floats({}, {7})}),
+                   floats({2, 2}, {-0.0, kNan, 7, 7})));
+  EXPECT_TRUE(same(run("Where", 9, {}, {condition, integers(DType::i8, {1, 2}), integers(DType::i8, {-3, -4})}),
+                   tensor(DType::i8, {2, 2}, {1, 2, -3, -4})));
+  EXPECT_TRUE(same(run("Where", 9, {}, {condition, tensor(DType::boolean, {}, {1}), tensor(DType::boolean, {}, {0})}),
+                   condition));
+  EXPECT_TRUE(
+      same(run("Where", 9, {}, {tensor(DType::boolean, {0}, {}), floats({}, {1}), floats({}, {2})}), floats({0}, {})));
+  const OneNode node("Where", 9, {}, {condition, floats({2}, {0, 1}), floats({}, {7})});
+  EXPECT_EQ(judged(node, floats({2, 2}, {-0.0, 1, 7, 7})).rung, Rung::defect);
+}
+
+TEST(Where, GradientsGoToTheBranchThatWasTaken) {
+  OneNode node(
+      "Where", 17, {},
+      {tensor(DType::boolean, {2, 1}, {1, 0}), floats({2}, {1, 2}), floats({}, {3}), floats({2, 2}, {1, 2, 4, 8})}, 3);
+  node.node.domain = kGradientDomain;
+  node.node.outputs[0].clear();
+  const auto gradients = *node.run();
+  EXPECT_TRUE(same(gradients[1], floats({2}, {1, 2})));
+  EXPECT_TRUE(same(gradients[2], floats({}, {12})));
+}
+
+TEST(Pow, PowersAndCorners) {
+  const Tensor x = floats({8}, {2, 2, -2, -2, 0, 0, kNan, 1}), y = floats({8}, {3, -1, 3, 0.5, 2, -1, 0, kNan});
+  EXPECT_TRUE(same(run("Pow", 13, {}, {x, y}), floats({8}, {8, 0.5, -8, kNan, 0, kInf, 1, 1})));
+  EXPECT_TRUE(same(run("Pow", 7, {}, {floats({2, 1}, {2, 3}), floats({2}, {1, 2})}), floats({2, 2}, {2, 4, 3, 9})));
+  const double right = std::pow(1.7f, static_cast<double>(2.3f));
+  EXPECT_EQ(run("Pow", 13, {}, {floats({}, {1.7}), floats({}, {2.3})}).at(0), static_cast<float>(right));
+  const OneNode node("Pow", 13, {}, {floats({1}, {1.7}), floats({1}, {2.3})});
+  EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-21})).rung, Rung::rounding);       // 2 ulp
+  EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-17})).rung, Rung::approximation);  // 32 ulp
+  EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-8})).rung, Rung::defect);
+}
+
 TEST(LogSoftmax, RowsByOpset) {
   const Tensor x = floats({1, 2, 2}, {0, 0, 0, 0});
   EXPECT_FLOAT_EQ(static_cast<float>(run("LogSoftmax", 13, {}, {x}).at(0)), static_cast<float>(-std::log(2.0)));

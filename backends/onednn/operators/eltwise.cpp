@@ -84,6 +84,8 @@ const std::map<std::string, Eltwise (*)(const NodeBuilder&)>& table() {
       {"Log", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_log}; }},
       {"Sqrt", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_sqrt}; }},
       {"Neg", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_linear, -1}; }},
+      {"Abs", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_abs}; }},
+      {"Reciprocal", [](const NodeBuilder&) { return Eltwise{algorithm::eltwise_pow, 1, -1}; }},
   };
   return entries;
 }

@@ -17,7 +17,7 @@ table lose it there: an `approximation` with the measured absolute floor.)";
 
   template <class T>
   static void forward(Frame<T>& frame) {
-    map_elements(frame, [](auto x) { return logarithm(T(x)); });
+    map_elements(frame, [](auto x) { return opdiff::log(T(x)); });
   }
 
   static constexpr std::string_view kGradientDocumentation =
@@ -33,15 +33,6 @@ table lose it there: an `approximation` with the measured absolute floor.)";
 
   static Sample sample(SampleContext& c) { return sample_mostly_positive(c, kName); }
   static std::vector<Sample> refused() { return refused_unary(kName); }
-
- private:
-  // An exact argument has no error to carry: the slope at a subnormal f64 is beyond double, and 0 times it no number.
-  template <class T>
-  static T logarithm(const T& x) {
-    if constexpr (requires { x.exact(); })
-      if (x.exact()) return enclosure_detail::function(x, math::log(x.v), 0.0, 0.0, budget(Function::log));
-    return opdiff::log(x);
-  }
 };
 
 }  // namespace
