@@ -438,7 +438,8 @@ void add_compare_command(CLI::App& app, int* status) {
   command->add_option("--rtol", arguments->rtol, "also fail where an output differs by more than atol + rtol |right|")
       ->check(number_in(0, 1e300));
   command->add_option("--atol", arguments->atol, "see --rtol")->check(number_in(0, 1e300));
-  command->add_flag("--profile", arguments->profile, "peak memory per node, median times (slower)");
+  command->add_flag("--profile", arguments->profile,
+                    "peak memory per node (shown with --details), median times (slower)");
   command->add_option("--seed", arguments->seed, "of drawn inputs and the noise floor")
       ->check(whole_number())
       ->capture_default_str();

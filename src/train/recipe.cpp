@@ -276,6 +276,9 @@ Expected<Binding> parse_binding(const std::string& text) {
 }
 
 Expected<Recipe> read_recipe(const fs::path& file, const fs::path& data_folder) {
+  if (file.extension() == ".onnx")
+    return make_error("{}: a model; training takes a recipe, a TOML file that names it (docs/formats/recipe.md)",
+                      file.string());
   OPDIFF_TRY(const std::string text, read_file(file, kMaximumRecipe));
   try {
     auto recipe = recipe_of(toml::parse(text, file.string()), file, data_folder);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "judge/judge.h"
 #include "one_call.h"
 #include "ops/gradient.h"
 
@@ -187,6 +188,39 @@ TEST(ConvTranspose, WholeNumbersAgainstLoops) {
       EXPECT_EQ(total(gradient.reduction(call, static_cast<int>(k), at)), gradients[k].at(at)) << "case " << index;
     }
   }
+}
+
+// What torch does in 16 bits where oneDNN does not serve it: each tap's product stored, the stored ones added in
+// storage.
+TEST(ConvTranspose, TapsAddedInStorageAreAnAlgorithmByName) {
+  Rng rng(3);
+  const std::int64_t channels = 40, length = 30, taps = 7;
+  const auto normal = [&](const Shape& shape) {
+    std::vector<double> values(static_cast<std::size_t>(element_count(shape)));
+    for (double& v : values) v = rng.normal();
+    return Tensor::from_doubles(DType::bf16, shape, values);
+  };
+  const Tensor x = normal({1, channels, length}), w = normal({channels, 1, taps});
+  std::vector<double> y(static_cast<std::size_t>(length + taps - 1), 0);
+  for (std::int64_t k = 0; k < taps; ++k)
+    for (std::int64_t o = 0; o < length; ++o) {
+      double sum = 0;
+      for (std::int64_t c = 0; c < channels; ++c)
+        sum = round_to(sum + round_to(x.at(c * length + o) * w.at(c * taps + k), kF32), kF32);
+      double& element = y[static_cast<std::size_t>(o + k)];
+      element = round_to(element + round_to(sum, kBF16), kBF16);
+    }
+  const OneCall one("ConvTranspose", {x, w}, {}, 22, 1);
+  const auto judged = [&](const std::vector<double>& values) {
+    const Tensor got = Tensor::from_doubles(DType::bf16, {1, 1, length + taps - 1}, values);
+    const Tensor* const outputs[] = {&got};
+    return judge_node(one.node, one.opset, one.pointers, outputs)[0];
+  };
+  const Verdict honest = judged(y);
+  EXPECT_EQ(honest.rung, Rung::algorithm) << honest.explanation;
+  EXPECT_EQ(honest.explanation, "taps added in bfloat16 (col2im)");
+  y[10] += 64 * ulp(y[10], kBF16);
+  EXPECT_GE(judged(y).rung, Rung::unlikely);
 }
 
 }  // namespace

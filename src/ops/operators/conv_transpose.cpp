@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/rng.h"
 #include "numerics/order.h"
 #include "ops/convolution.h"
 #include "ops/evaluate.h"
