@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <numeric>
 
 #include "base/npy.h"
 #include "cli/commands.h"
@@ -75,16 +76,18 @@ Expected<const MetaOperator*> operator_named(const std::string& name, bool gradi
   return make_error("no {} '{}'; there are{}", what, name, names);
 }
 
-void print_total(const OperatorCheck& total, const MetaOperator& op, DType dtype, const std::string& spec, bool wrong) {
-  const std::int64_t tried = total.cases + total.unsupported + total.errors + total.deaths;
-  const bool nothing = total.cases + total.errors + total.deaths + total.known == 0;
+void print_total(const OperatorCheck& total, const MetaOperator& op, DType dtype, const std::string& spec) {
+  const std::int64_t judged = std::accumulate(total.rungs.begin(), total.rungs.end(), std::int64_t{0});
+  const std::int64_t tried = judged + total.known + total.unsupported + total.errors + total.deaths;
+  const bool nothing = judged + total.known + total.errors + total.deaths == 0;
   fmt::print("{}: {} {} on {}: {}",
-             nothing                            ? "NOT RUN"
-             : total.deaths                     ? "CRASHED"
-             : wrong                            ? "DEFECT"
-             : total.alarms()                   ? "SUSPECT"
-             : total.errors + total.unsupported ? "CLEAN where it ran"
-                                                : "CLEAN",
+             nothing                                       ? "NOT RUN"
+             : total.deaths                                ? "CRASHED"
+             : total.rungs[static_cast<int>(Rung::defect)] ? "DEFECT"
+             : total.alarms()                              ? "SUSPECT"
+             : total.known                                 ? "KNOWN"
+             : total.errors + total.unsupported            ? "CLEAN where it ran"
+                                                           : "CLEAN",
              display_name(op), dtype_name(dtype), spec, fmt::format("{} case{}", tried, tried == 1 ? "" : "s"));
   if (total.unsupported) fmt::print(", {} unsupported", total.unsupported);
   if (total.errors) fmt::print(", {} refused by the backend", total.errors);
@@ -127,10 +130,10 @@ Expected<int> check_on(const CheckArguments& a, const MetaOperator& op, DType dt
       interrupted);
   OPDIFF_RETURN_IF_ERROR(saved);
   wrong = wrong || total.rungs[static_cast<int>(Rung::defect)] > 0;
-  print_total(total, op, dtype, spec, wrong);
+  print_total(total, op, dtype, spec);
   if (total.deaths) return kBackendDied;
   if (wrong) return kDefect;
-  return total.cases == 0 ? kCannotRun : kClean;
+  return total.cases + total.known == 0 ? kCannotRun : kClean;
 }
 
 // 3 outranks 1, 1 outranks 2.
