@@ -107,7 +107,12 @@ void print_total(const OperatorCheck& total, const MetaOperator& op, DType dtype
                total.z_max, total.excess);
   for (const auto& [what, n] : total.explanations) fmt::print("  {} x {}\n", n, what);
   for (const auto& [what, n] : total.known_reasons) fmt::print("  {} x known: {}\n", n, what);
-  for (const auto& [what, n] : total.reasons) fmt::print("  {} x {}\n", n, what);
+  // A framework that names the case in its message has as many reasons as there are cases.
+  constexpr std::size_t kMostReasons = 5;
+  std::size_t shown = 0;
+  for (const auto& [what, n] : total.reasons)
+    if (shown++ < kMostReasons) fmt::print("  {} x {}\n", n, what);
+  if (shown > kMostReasons) fmt::print("  and {} more reasons\n", shown - kMostReasons);
 }
 
 Expected<int> check_on(const CheckArguments& a, const MetaOperator& op, DType dtype, const std::string& spec,
