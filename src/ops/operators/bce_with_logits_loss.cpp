@@ -77,12 +77,13 @@ of 1 + exp(-|X|) rounded loses the tail, where the loss itself is small: an appr
 
   static constexpr std::string_view kGradientDocumentation =
       R"(dX = (w sigmoid(X) - pos_weight t) dY, with dY divided by the count for the mean; the scores alone have a gradient. Frameworks
-differentiate the stable form: (1 - t) - w sigmoid(-X), whose terms cancel elsewhere.)";
+differentiate the stable form: (1 - t) - w sigmoid(-X), whose terms cancel elsewhere; torch works w out as pos_weight t + 1 - t and divides by
+the count last.)";
 
   static std::vector<int> differentiable() { return {0}; }
   static std::vector<std::string_view> gradient_formulas() {
     return {"sigmoid(x) - t, divided by the count", "(1 - t) - w sigmoid(-x), divided by the count",
-            "terms times the cotangent first"};
+            "terms times the cotangent first", "(pos_weight t + 1 - t) sigmoid(x) - pos_weight t, divided last"};
   }
 
   template <class T>
@@ -96,15 +97,21 @@ differentiate the stable form: (1 - t) - w sigmoid(-X), whose terms cancel elsew
     for (std::size_t i = 0; i < dx.size(); ++i) {
       const T t(target[i]), score(x[i]);
       T cotangent(dy[reduction == LossReduction::none ? i : 0]);
-      if (reduction == LossReduction::mean) cotangent = cotangent / n;
+      const bool divides = reduction == LossReduction::mean, divides_last = frame.formula() == 3;
+      if (divides && !divides_last) cotangent = cotangent / n;
       const T w = factors.empty() ? T(1) : (factors[i] - T(1)) * t + T(1);
       const auto weighted = [&](const T& y) { return factors.empty() ? y : w * y; };
-      if (frame.formula() == 0)
+      if (divides_last) {
+        const T positive = factors.empty() ? t : factors[i] * t, probability = sigmoid(score, x[i] < 0);
+        const T d = (factors.empty() ? probability - t : (positive + T(1) - t) * probability - positive) * cotangent;
+        dx[i] = divides ? d / n : d;
+      } else if (frame.formula() == 0) {
         dx[i] = (weighted(sigmoid(score, x[i] < 0)) - (factors.empty() ? t : factors[i] * t)) * cotangent;
-      else if (frame.formula() == 1)
-        dx[i] = ((T(1) - t) - weighted(sigmoid(-score, !(x[i] < 0)))) * cotangent;
-      else
-        dx[i] = (T(1) - t) * cotangent - weighted(sigmoid(-score, !(x[i] < 0))) * cotangent;
+      } else {
+        const T falling = weighted(sigmoid(-score, !(x[i] < 0)));
+        dx[i] =
+            frame.formula() == 1 ? ((T(1) - t) - falling) * cotangent : (T(1) - t) * cotangent - falling * cotangent;
+      }
     }
   }
 
