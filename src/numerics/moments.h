@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "numerics/accumulating.h"
 #include "numerics/sum.h"
 
 namespace opdiff {
@@ -69,13 +70,7 @@ Moments<T> running_moments(std::int64_t count, X x) {
   T mean(x(0));  // less 0, by 1
   Sum<T> squares;
   {
-    Arithmetic accumulating = arithmetic();
-    accumulating.inner = accumulating.sum;
-    accumulating.u = accumulating.u_sum;
-    accumulating.eta = accumulating.eta_sum;
-    accumulating.lambda = accumulating.lambda_sum;
-    accumulating.max = accumulating.max_sum;
-    const ProfileScope scope(accumulating);
+    const ProfileScope scope(accumulating(arithmetic()));
     for (std::int64_t k = 1; k < count; ++k) {
       const T element(x(k)), before = mean;
       mean = running_mean(before, element, static_cast<double>(k + 1));

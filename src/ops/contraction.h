@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "numerics/accumulating.h"
 #include "ops/frame.h"
 #include "ops/matrix.h"
 #include "ops/subscripts.h"
@@ -129,12 +130,7 @@ template <class T, class X, class Y>
 void rounded_products(const ProductShape& shape, const X& x, const Y& y, T* out) {
   using Square = typename T::Square;
   // The terms of a sum live in the format that it is accumulated in.
-  Arithmetic wide = arithmetic();
-  wide.u = wide.u_sum;
-  wide.eta = wide.eta_sum;
-  wide.lambda = wide.lambda_sum;
-  wide.max = wide.max_sum;
-  wide.inner = wide.sum;
+  const Arithmetic wide = accumulating(arithmetic());
   std::vector<std::vector<Alike>> columns;
   for (std::int64_t n = 0; n < shape.n; ++n)
     columns.push_back(alike<T>(shape.k, [&](std::int64_t k) { return y(k, n); }));
