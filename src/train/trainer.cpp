@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <future>
 
 #include "base/file.h"
 #include "base/sha256.h"
@@ -265,25 +264,10 @@ class Trainer {
     return {};
   }
 
-  Tensor images_of(std::span<const std::int64_t> rows, std::int64_t epoch) const {
-    return train_preprocessing_->batch(train_.images, rows,
-                                       flips_of(rows, recipe_.transform.flip, recipe_.seed, epoch));
-  }
-
-  // The pictures of the batch after this one are made ready while the step runs.
-  void prefetch() {
-    if (place_ + 1 >= per_epoch_) return;
-    const auto rows = rows_of(place_ + 1);
-    ahead_ = Ahead{epoch_, place_ + 1,
-                   std::async(std::launch::async, [this, rows = std::vector<std::int64_t>(rows.begin(), rows.end()),
-                                                   epoch = epoch_] { return images_of(rows, epoch); })};
-  }
-
-  TensorMap inputs_of(const StepGraph& step, std::span<const std::int64_t> rows) {
+  TensorMap inputs_of(const StepGraph& step, std::span<const std::int64_t> rows) const {
     TensorMap inputs = state_;
-    const bool ready = ahead_ && ahead_->epoch == epoch_ && ahead_->place == place_;
-    inputs[model_.inputs[0].name] = ready ? ahead_->images.get() : images_of(rows, epoch_);
-    if (ready) ahead_.reset();
+    inputs[model_.inputs[0].name] =
+        train_preprocessing_->batch(train_.images, rows, flips_of(rows, recipe_.transform.flip, recipe_.seed, epoch_));
     inputs[kLabel] = labels_of(train_, rows, step.types.at(kLabel).dtype);
     inputs[kLearningRate] = Tensor::scalar_like(DType::f32, optimiser_.learning_rate);
     inputs[kStep] = Tensor::scalar_like(DType::i64, step_);
@@ -360,7 +344,6 @@ class Trainer {
                           (options_.check_last && step_ + 1 == last_full_step()));
     const auto start = std::chrono::steady_clock::now();
     Outcome outcome;
-    if (step_ + 1 < total_) prefetch();
     if (!attempt([&] { return outcome = program.assigned->run(inputs); })) return false;
     result_.step_seconds += seconds_since(start);
     ++result_.steps_run;
@@ -610,12 +593,6 @@ class Trainer {
   std::vector<std::int64_t> order_;
   std::int64_t order_epoch_ = -1;
   TrainResult result_;
-
-  struct Ahead {
-    std::int64_t epoch, place;
-    std::future<Tensor> images;
-  };
-  std::optional<Ahead> ahead_;  // last: it reads the data
 };
 
 }  // namespace
