@@ -63,11 +63,12 @@ Expected<const MetaOperator*> operator_named(const std::string& name, bool gradi
     std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
     return text;
   };
+  const std::string asked = lower(name);
   std::string names, near;
   for (const MetaOperator* op : gradient ? all_gradients() : all_operators()) {
     if (op->name == name) return op;
     names += fmt::format(" {}", op->name);
-    const std::string asked = lower(name), there = lower(std::string(op->name));
+    const std::string there = lower(std::string(op->name));
     if (asked.size() >= 3 && (asked.find(there) != std::string::npos || there.find(asked) != std::string::npos))
       near += fmt::format("{}{}", near.empty() ? "" : " or ", op->name);
   }
@@ -116,8 +117,7 @@ void print_total(const OperatorCheck& total, const MetaOperator& op, DType dtype
 }
 
 Expected<int> check_on(const CheckArguments& a, const MetaOperator& op, DType dtype, const std::string& spec,
-                       Backend& backend, const std::atomic<bool>* interrupted) {
-  OPDIFF_TRY(const auto known, known_divergences(backend.info()));
+                       Backend& backend, std::span<const KnownDivergence> known, const std::atomic<bool>* interrupted) {
   const CheckOptions options{dtype, a.seed, a.only >= 0 ? static_cast<std::uint64_t>(a.only) : 0,
                              a.only >= 0 ? 1 : a.cases, known};
   int shown = 0;
@@ -166,8 +166,9 @@ Expected<int> check(const CheckArguments& a) {
   int status = kClean;
   for (const BackendSpec& spec : specs) {
     OPDIFF_TRY(const auto backend, open_backend(spec, open));
+    OPDIFF_TRY(const auto known, known_divergences(backend->info()));
     for (const DType dtype : dtypes) {
-      OPDIFF_TRY(const int found, check_on(a, *op, dtype, to_string(spec), *backend, open.limits.interrupted));
+      OPDIFF_TRY(const int found, check_on(a, *op, dtype, to_string(spec), *backend, known, open.limits.interrupted));
       status = worse(status, found);
       if (!open.limits.interrupted->load()) continue;
       fmt::print("interrupted: the figures are of the cases that were run\n");

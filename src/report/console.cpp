@@ -291,7 +291,9 @@ class Console {
   }
 
   void warnings() {
-    std::vector<std::string> lines;
+    // First what was not checked: a verdict on a part of the model says nothing of the rest.
+    std::vector<std::string> lines = not_run();
+    for (std::string& text : unproven()) lines.push_back(std::move(text));
     for (const NodeResult& node : comparison_.nodes) {
       for (const auto& [spec, outcome] : node.backends) {
         const Verdict* verdict = outcome.worst();
@@ -314,10 +316,6 @@ class Console {
                                     verdict->explanation.empty() ? "" : ": ", verdict->explanation));
       }
     }
-    // First: a verdict on a part of the model says nothing of the rest.
-    std::vector<std::string> unchecked = not_run();
-    for (std::string& text : unproven()) unchecked.push_back(std::move(text));
-    lines.insert(lines.begin(), unchecked.begin(), unchecked.end());
     if (lines.empty()) return;
     text_ += "\n";
     const std::size_t shown = options_.details ? lines.size() : std::min(kMostWarnings, lines.size());

@@ -17,7 +17,7 @@ json known_json(const std::optional<KnownDivergence>& known) {
   return known ? json{{"reason", known->reason}, {"link", known->link}, {"predicate", known->predicate}} : json();
 }
 
-json verdict_json(const Verdict& verdict, bool has_reference = true) {
+json verdict_json(const Verdict& verdict, bool has_reference) {
   const WorstElement& worst = verdict.worst;
   const ClassicFigures& figures = verdict.figures;
   json counts = json::object();
