@@ -40,64 +40,121 @@ def binary_cross_entropy(call, scores, target, pos_weight=None):
     return F.binary_cross_entropy_with_logits(scores, target, pos_weight=pos_weight, reduction=reduction(call))
 
 
-def _step(optimiser, call, rate, x, gradient, state, **options):
-    """One step; the parameter and its state afterwards."""
-    if call.get("epsilon_place", "outside") != "outside":
-        raise Unsupported(f"epsilon_place={call.get('epsilon_place')}")
-    if torch.compiler.is_compiling():
-        raise Unsupported("an optimiser inside a compiled graph")
-    parameter = torch.nn.Parameter(x.detach().clone())
-    parameter.grad = gradient.detach().clone()
-    chosen = {"foreach": IMPLEMENTATION == "foreach"}
-    if optimiser is not torch.optim.RMSprop:
-        chosen["fused"] = IMPLEMENTATION == "fused"
-    elif IMPLEMENTATION == "fused":
-        raise Unsupported("RMSprop has no fused implementation")
-    step = optimiser([parameter], lr=number(rate), weight_decay=call.get("weight_decay", 0.0), **options, **chosen)
-    step.state[parameter].update(
-        {name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in state.items()})
-    step.step()
-    return parameter.detach(), step.state[parameter]
-
-
-def sgd(call, rate, steps, x, gradient, buffer=None):
-    first = number(steps) == 0 and call.get("first_step", "copy") == "copy"
-    state = {} if buffer is None else {"momentum_buffer": None if first else buffer}
-    x, state = _step(torch.optim.SGD, call, rate, x, gradient, state, momentum=call.get("momentum", 0.0),
-                     dampening=call.get("dampening", 0.0), nesterov=bool(call.get("nesterov", 0)))
-    return (x,) if buffer is None else (x, state["momentum_buffer"])
-
-
 def _count(steps):
     return torch.tensor(float(number(steps)))
 
 
-def rmsprop(call, rate, steps, x, gradient, squares, buffer=None, mean=None):
+class Optimiser:
+    """`describe(call, steps, *states)` says what a node means: (class of torch.optim, its options, the state before).
+    `states`: the names in torch of what the node's outputs after the first hold."""
+
+    def __init__(self, describe, *states):
+        self.describe, self.states = describe, states
+
+    def __call__(self, call, rate, steps, *parameter):
+        return self.step(call, rate, steps, [parameter])[0]
+
+    def step(self, call, rate, steps, parameters):
+        """One step of one optimiser over all `parameters`, each (value, gradient, *states); of each (value, *states)."""
+        if call.get("epsilon_place", "outside") != "outside":
+            raise Unsupported(f"epsilon_place={call.get('epsilon_place')}")
+        values, described = [], []
+        for x, gradient, *states in parameters:
+            value = torch.nn.Parameter(x.detach().clone())
+            value.grad = gradient.detach().clone()
+            values.append(value)
+            described.append(self.describe(call, steps, *states))
+        kind, options, _ = described[0]
+        options.update(weight_decay=call.get("weight_decay", 0.0), foreach=IMPLEMENTATION == "foreach")
+        if kind is not torch.optim.RMSprop:
+            options["fused"] = IMPLEMENTATION == "fused"
+        elif IMPLEMENTATION == "fused":
+            raise Unsupported("RMSprop has no fused implementation")
+        optimiser = kind(values, lr=number(rate), **options)
+        for value, (_, _, before) in zip(values, described):
+            optimiser.state[value].update({name: state.detach().clone() if isinstance(state, torch.Tensor) else state
+                                           for name, state in before.items()})
+        optimiser.step()
+        return [(value.detach(), *(optimiser.state[value].get(name) for name in self.states)) for value in values]
+
+
+def sgd(call, steps, buffer=None):
+    first = number(steps) == 0 and call.get("first_step", "copy") == "copy"
+    options = {"momentum": call.get("momentum", 0.0), "dampening": call.get("dampening", 0.0),
+               "nesterov": bool(call.get("nesterov", 0))}
+    return torch.optim.SGD, options, {} if buffer is None else {"momentum_buffer": None if first else buffer}
+
+
+def rmsprop(call, steps, squares, buffer=None, mean=None):
     state = {"step": _count(steps), "square_avg": squares}
     if buffer is not None:
         state["momentum_buffer"] = buffer
     if mean is not None:
         state["grad_avg"] = mean
-    x, state = _step(torch.optim.RMSprop, call, rate, x, gradient, state, alpha=call.get("alpha", 0.9900000095367432),
-                     eps=call.get("epsilon", 9.99999993922529e-09), momentum=call.get("momentum", 0.0),
-                     centered=bool(call.get("centered", 0)))
-    return x, state["square_avg"], state.get("momentum_buffer"), state.get("grad_avg")
+    return torch.optim.RMSprop, {"alpha": call.get("alpha", 0.9900000095367432),
+                                 "eps": call.get("epsilon", 9.99999993922529e-09),
+                                 "momentum": call.get("momentum", 0.0), "centered": bool(call.get("centered", 0))}, state
 
 
-def adagrad(call, rate, steps, x, gradient, total):
-    x, state = _step(torch.optim.Adagrad, call, rate, x, gradient, {"step": _count(steps), "sum": total},
-                     lr_decay=call.get("lr_decay", 0.0), eps=call.get("epsilon", 1.000000013351432e-10))
-    return x, state["sum"]
+def adagrad(call, steps, total):
+    return torch.optim.Adagrad, {"lr_decay": call.get("lr_decay", 0.0),
+                                 "eps": call.get("epsilon", 1.000000013351432e-10)}, {"step": _count(steps), "sum": total}
 
 
-def adam(call, rate, steps, x, gradient, mean, squares, largest=None):
+def adam(call, steps, mean, squares, largest=None):
     state = {"step": _count(steps), "exp_avg": mean, "exp_avg_sq": squares}
     if largest is not None:
         state["max_exp_avg_sq"] = largest
-    x, state = _step(torch.optim.AdamW if call.get("decoupled", 0) else torch.optim.Adam, call, rate, x, gradient,
-                     state, betas=(call.get("beta1", 0.8999999761581421), call.get("beta2", 0.9990000128746033)),
-                     eps=call.get("epsilon", 9.99999993922529e-09), amsgrad=largest is not None)
-    return x, state["exp_avg"], state["exp_avg_sq"], state.get("max_exp_avg_sq")
+    return torch.optim.AdamW if call.get("decoupled", 0) else torch.optim.Adam, {
+        "betas": (call.get("beta1", 0.8999999761581421), call.get("beta2", 0.9990000128746033)),
+        "eps": call.get("epsilon", 9.99999993922529e-09), "amsgrad": largest is not None}, state
+
+
+OPTIMISERS = {
+    "SGD": Optimiser(sgd, "momentum_buffer"), "RMSprop": Optimiser(rmsprop, "square_avg", "momentum_buffer", "grad_avg"),
+    "Adagrad": Optimiser(adagrad, "sum"), "Adam": Optimiser(adam, "exp_avg", "exp_avg_sq", "max_exp_avg_sq"),
+}
+
+
+class Updates:
+    """Updates that differ in their parameters only, as one step of one optimiser: what a training script does. Never
+    compiled. `steps`: their worker.Step each."""
+
+    def __init__(self, step):
+        self.steps = []
+        self.id, self.op, self.call = step.id, step.op, step.call
+        self.inputs, self.outputs = [], []
+        self.add(step)
+
+    def add(self, step):
+        self.steps.append(step)
+        self.inputs += step.inputs
+        self.outputs += step.outputs
+
+    def takes(self, step):
+        """Whether `step`, which comes after these, may be one of them."""
+        return step.op == self.op and step.call.attributes == self.call.attributes and \
+            len(step.inputs) == len(self.steps[0].inputs) and step.inputs[:2] == self.inputs[:2] and \
+            not any(name in self.outputs for name, _ in step.inputs if name)
+
+    @staticmethod
+    def of(steps, joined):
+        """`steps` with the updates among them as Updates; `joined`: a run of such that may be one as one."""
+        result = []
+        for step in steps:
+            last = result[-1] if result else None
+            if joined and isinstance(last, Updates) and last.takes(step):
+                last.add(step)
+            else:
+                result.append(Updates(step) if step.op in OPTIMISERS else step)
+        return result
+
+    def __call__(self, values):
+        given = [[number if name is None else values[name] for name, number in step.inputs] for step in self.steps]
+        rate, count = given[0][:2]
+        results = OPTIMISERS[self.op].step(self.call, rate, count, [one[2:] for one in given])
+        for step, tensors in zip(self.steps, results):
+            values.update({name: tensor for name, tensor in zip(step.outputs, tensors) if name})
 
 
 def clip_gradient_norm(call, *gradients):
@@ -156,6 +213,6 @@ BINDINGS = {
     "L1Loss": lambda call, x, target: F.l1_loss(x, target, reduction=reduction(call)),
     "HuberLoss": lambda call, x, target: F.huber_loss(x, target, reduction=reduction(call), delta=call.get("delta", 1.0)),
     "BCEWithLogitsLoss": binary_cross_entropy,
-    "SGD": sgd, "RMSprop": rmsprop, "Adagrad": adagrad, "Adam": adam,
+    **OPTIMISERS,
     "ClipGradientNorm": clip_gradient_norm,
 }

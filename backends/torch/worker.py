@@ -200,6 +200,7 @@ class Torch(Backend):
         else:
             state.steps = [self._step(state, node, graph.opset, constants) for node in graph.nodes]
         state.steps = [step for step in state.steps if step]
+        state.steps = updates.Updates.of(state.steps, joined=not isolated and not profile)
         if self.compile:
             state.parts = self._parts(state)
         return state
@@ -218,15 +219,17 @@ class Torch(Backend):
             state.failures[node.id] = ("unsupported", str(error))
 
     def _parts(self, state):
-        """Runs of operators, each one function; gradient nodes, which read one another's results, one by one between."""
+        """Runs of operators, each one function; gradient nodes, which read one another's results, one by one between, and
+        updates, which stay eager."""
         gradients = [step for step in state.steps if isinstance(step, training.GradientStep)]
+        eager = [step for step in state.steps if isinstance(step, updates.Updates)]
         if state.isolated:
-            others = [step for step in state.steps if not isinstance(step, training.GradientStep)]
+            others = [step for step in state.steps if step not in gradients and step not in eager]
             parts = [CompiledSteps(self.compile, others, state, state.output_names)] if others else []
-            return parts + ([CompiledGradients(self.compile, gradients, state)] if gradients else [])
+            return parts + ([CompiledGradients(self.compile, gradients, state)] if gradients else []) + eager
         parts, run, asked = [], [], set(state.output_names)
         for step in [*reversed(state.steps), None]:
-            if step is not None and step not in gradients:
+            if step is not None and step not in gradients and step not in eager:
                 run.insert(0, step)
                 continue
             if run:
@@ -234,7 +237,7 @@ class Torch(Backend):
                 asked |= {name for own in run for name, _ in own.inputs if name}
                 run = []
             if step is not None:
-                parts.insert(0, CompiledGradients(self.compile, [step], state))
+                parts.insert(0, step if step in eager else CompiledGradients(self.compile, [step], state))
                 asked |= {name for name, _ in step.inputs if name}
         return parts
 
@@ -248,11 +251,16 @@ class Torch(Backend):
     def kernels(self, state):
         """Inductor generates them in the first run. Eagerly each node is a kernel of its own."""
         if state.kernels is None:
-            steps = (state.backward.steps if state.backward else []) + state.steps
-            return [(step.op, [step.id]) for step in steps]
+            return self._eager_kernels((state.backward.steps if state.backward else []) + state.steps)
         if not state.has_run:
             return None
-        return [(name, sorted(nodes, key=state.order.get)) for name, nodes in state.kernels]
+        compiled = [(name, sorted(nodes, key=state.order.get)) for name, nodes in state.kernels]
+        return compiled + self._eager_kernels(step for step in state.steps if isinstance(step, updates.Updates))
+
+    @staticmethod
+    def _eager_kernels(steps):
+        return [(step.op, [one.id for one in step.steps] if isinstance(step, updates.Updates) else [step.id])
+                for step in steps]
 
     def _run(self, state, inputs):
         values = {name: to_torch(tensor) for name, tensor in inputs.items()}
@@ -316,7 +324,7 @@ class Torch(Backend):
             parts.extend(single)
             for one in single:
                 try:
-                    values.update(one(values))
+                    values.update(one(values) or ())  # updates write theirs themselves
                 except Exception as error:
                     kind, reason = self._failure(error)
                     if not state.isolated:

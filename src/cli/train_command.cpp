@@ -52,11 +52,13 @@ Expected<void> parse_check(const std::string& text, TrainOptions* options) {
 class Backends {
  public:
   explicit Backends(OpenOptions options) : options_(std::move(options)) {}
-  BackendSource source(const std::string& spec) {
-    return [this, spec]() -> Expected<Backend*> {
+  BackendSource source(const std::string& spec, bool alone) {
+    return [this, spec, alone]() -> Expected<Backend*> {
       auto& opened = opened_[spec];
       if (!opened) {
-        auto backend = open_backend(spec, options_);
+        OpenOptions options = options_;
+        options.alone = alone;
+        auto backend = open_backend(spec, options);
         if (!backend) return tl::unexpected<Error>(backend.error());
         opened = *std::move(backend);
       }
@@ -279,7 +281,7 @@ Expected<int> run_training(const Arguments& arguments) {
   options.free = arguments.free;
   options.fallback = !arguments.fallback.empty();
   options.threads = arguments.threads > 0 ? arguments.threads : static_cast<int>(std::thread::hardware_concurrency());
-  options.open = [&](const std::string& spec) { return backends.source(spec); };
+  options.open = [&](const std::string& spec, bool alone) { return backends.source(spec, alone); };
   options.interrupted = open.limits.interrupted;
   show_progress(options, line, arguments.quiet, "");
   options.on_note = [&](const std::string& text) {

@@ -187,8 +187,13 @@ class Trainer {
     return {};
   }
 
+  // Whether one backend computes everything, so that nothing else runs while it does.
+  bool alone() const {
+    return assignment_.specs.size() == 1 && options_.check_every == 0 && !options_.check_last && !options_.free;
+  }
+
   void add_party(const std::string& spec) {
-    parties_.push_back({spec, spec == "reference" ? BackendSource() : options_.open(spec), 0});
+    parties_.push_back({spec, spec == "reference" ? BackendSource() : options_.open(spec, alone()), 0});
   }
 
   void fall_back(int node) {

@@ -24,7 +24,7 @@ struct TrainOptions {
   std::optional<std::uint64_t> noise;  // start from parameters off by a rounding, drawn by this (train/curve_noise.h)
   bool free = false;                   // perturbed reference trainings beside this one (train/free_run.h)
   int threads = 1;                     // that judge
-  std::function<BackendSource(const std::string& spec)> open;
+  std::function<BackendSource(const std::string& spec, bool alone)> open;  // alone: see OpenOptions
   const std::atomic<bool>* interrupted = nullptr;
   struct StepReport {
     std::int64_t step, steps, epoch;

@@ -147,6 +147,10 @@ Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed,
   return launch;
 }
 
+void let_threads_spin(Program* program) {
+  for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) program->environment.erase(name);
+}
+
 Expected<void> preload_memory_counter(Program* program) {
   OPDIFF_TRY(const fs::path engine, engine_program());
   const fs::path library = engine.parent_path() / "libopdiff_peak.so";

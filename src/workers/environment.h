@@ -32,6 +32,9 @@ std::vector<Installed> installed_backends(const std::string& name);
 Expected<Launch> resolve(const BackendSpec& spec, int threads = 0);
 Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed, const BackendSpec& spec, int threads);
 
+// Undoes what keeps the pool from spinning: for a worker that has the machine to itself.
+void let_threads_spin(Program* program);
+
 // The program will count its memory (sdk/preload/peak_memory.cpp).
 Expected<void> preload_memory_counter(Program* program);
 

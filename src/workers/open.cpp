@@ -11,6 +11,7 @@ constexpr int kMaximumNesting = 4;  // faults on a faulty backend
 Expected<std::unique_ptr<Backend>> open_nested(const BackendSpec& spec, const OpenOptions& options, int depth) {
   if (spec.name != "faulty") {
     OPDIFF_TRY(auto launch, resolve(spec, options.threads));
+    if (options.alone) let_threads_spin(&launch.program);
     if (options.count_memory) OPDIFF_RETURN_IF_ERROR(preload_memory_counter(&launch.program));
     OPDIFF_TRY(auto backend, WorkerBackend::start(std::move(launch), options.limits, options.even_dead));
     return backend;

@@ -13,6 +13,7 @@ struct OpenOptions {
   WorkerLimits limits;
   int threads = 0;            // per worker; 0: as many as the machine has
   bool even_dead = false;     // see WorkerBackend::start
+  bool alone = false;         // no other worker, nor the engine, computes while this one does: its threads may spin
   bool count_memory = false;  // Outcome::peak_bytes: sdk/preload in the worker, the framework's own arenas off
 };
 

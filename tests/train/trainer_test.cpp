@@ -66,7 +66,7 @@ class Training : public ::testing::Test {
     recipe_.epochs = 3;
     recipe_.train = {folder_ / "d.npz", "images", folder_ / "d.npz", "labels"};
     recipe_.test = recipe_.train;
-    options_.open = [this](const std::string& spec) -> BackendSource {
+    options_.open = [this](const std::string& spec, bool) -> BackendSource {
       return [this, spec]() -> Expected<Backend*> { return &fake(spec); };
     };
   }
