@@ -18,6 +18,8 @@ bool stopped() { return watch_for_interruption()->load(); }
 
 struct TrustArguments {
   std::vector<std::string> backends = {"onnxruntime", "torch", "onednn"}, operators;
+  std::vector<std::string> dtype_names;
+  std::vector<DType> dtypes;  // empty: all
   int cases = 30;
   bool full = false, gradient = false;
   std::uint64_t seed = 1;
@@ -38,12 +40,14 @@ std::vector<const MetaOperator*> chosen(const TrustArguments& a) {
   return operators;
 }
 
-// The floating types, or the first of the others.
-std::vector<DType> dtypes_of(const MetaOperator& op) {
+// The floating types, or the first of the others; of these those that were asked for.
+std::vector<DType> dtypes_of(const MetaOperator& op, const std::vector<DType>& asked) {
   std::vector<DType> types = float_types(op);
   if (types.empty())
     for (int k = 0; k < kDTypeCount && types.empty(); ++k)
       if (op.types & type_bit(static_cast<DType>(k))) types.push_back(static_cast<DType>(k));
+  if (!asked.empty())
+    std::erase_if(types, [&](DType type) { return std::find(asked.begin(), asked.end(), type) == asked.end(); });
   return types;
 }
 
@@ -91,7 +95,7 @@ void attack(const TrustArguments& a, Report& report) {
   Progress progress(operators.size());
   for (const MetaOperator* op : operators) {
     progress.step(display_name(*op));
-    for (const DType dtype : dtypes_of(*op)) {
+    for (const DType dtype : dtypes_of(*op, a.dtypes)) {
       if (stopped()) return;
       const int count = cases_of(a, dtype);
       const HonestAttack below = attack_from_below(*op, dtype, a.seed, count);
@@ -132,7 +136,7 @@ int check_backends(const TrustArguments& a, Report& report) {
     if (!known) return cannot_run(known.error());
     for (const MetaOperator* op : operators) {
       progress.step(fmt::format("{} on {}", display_name(*op), spec));
-      for (const DType dtype : dtypes_of(*op)) {
+      for (const DType dtype : dtypes_of(*op, a.dtypes)) {
         if (stopped()) return kClean;
         if (!offers((*backend)->info(), *op, dtype)) continue;
         CheckOptions options{dtype, a.seed, 0, cases_of(a, dtype), *known};
@@ -167,8 +171,13 @@ int check_backends(const TrustArguments& a, Report& report) {
   return kClean;
 }
 
-int trust(const TrustArguments& a) {
+int trust(TrustArguments a) {
   watch_for_interruption();
+  for (const std::string& name : a.dtype_names) {
+    const auto dtype = parse_dtype(name);
+    if (!dtype) return cannot_run(Error{fmt::format("--dtype {}: there is no such type", name)});
+    a.dtypes.push_back(*dtype);
+  }
   Report report;
   report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}{}`; seed {}.\n\n",
                             a.gradient ? " --gradient" : "", a.full ? " --full" : fmt::format(" --cases {}", a.cases),
@@ -208,6 +217,7 @@ void add_trust_command(CLI::App& app, int* status) {
   auto* backends = command->add_option("--backends", a->backends,
                                        "healthy backends; default onnxruntime torch onednn; `none`: the oracle alone");
   command->add_option("--ops", a->operators, "operators, by ONNX name; default all");
+  command->add_option("--dtype", a->dtype_names, "f32, f64, f16, bf16, integer types; may be several; default all");
   command->add_option("--cases", a->cases, "cases of each operator and dtype; default 30")->check(CLI::PositiveNumber);
   command->add_flag("--full", a->full, "1,000 cases in f32, 200 in f64, f16, bf16 (most of an hour)");
   command->add_flag("--gradient", a->gradient, "the operators' gradients instead");

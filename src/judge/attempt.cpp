@@ -5,16 +5,11 @@
 #include <numeric>
 
 #include "judge/figures.h"
+#include "judge/look.h"
 
 namespace opdiff {
 
 namespace {
-
-// std::hypot where squares leave the range of double; it costs ten times as much.
-double hypotenuse(double a, double b) {
-  const double squares = a * a + b * b;
-  return squares > 0x1p-900 && squares < 0x1p900 ? std::sqrt(squares) : std::hypot(a, b);
-}
 
 double median(std::vector<double> z) {
   if (z.empty()) return 0;
@@ -59,27 +54,6 @@ Attempt::Attempt(const MetaOperator& op, const Call& call, int output, const Ten
   finish(Rung::exact, "");
 }
 
-Attempt::Look Attempt::look(const EnclosedTensor& e, std::size_t i) const {
-  const double y = y_[i], c = e.centre[i];
-  const std::uint8_t overflow = e.overflow[i];
-  if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
-  if (std::isinf(y)) {
-    const bool by_overflow = overflow & (y > 0 ? kPlusInfinity : kMinusInfinity);
-    return {y == c || by_overflow ? Fit::possible : Fit::impossible, 0};
-  }
-  if (!std::isfinite(c)) return {Fit::impossible, kInfinity};
-  const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);
-  if (off == 0) return {Fit::possible, 0};
-  const double spread = hypotenuse(e.deviation[i], e.rho[i]);
-  const double z = spread > 0 ? off / spread : kInfinity;
-  const double radius = e.radius[i] + e.rho[i];
-  // A worst case that says nothing (n u >= 1) leaves the deviation to judge; where that is infinite too, nothing is
-  // known.
-  if (!(radius < kInfinity))
-    return {std::isfinite(spread) && spread > 0 ? Fit::deviation : Fit::unproven, std::isfinite(z) ? z : 0};
-  return {std::fabs(off) <= radius ? Fit::possible : Fit::impossible, z};
-}
-
 Plausibility Attempt::score(const std::vector<double>& z, Scoring scoring) const {
   Scores scores{got_.shape(), z, counted_, centre_, y_, std::nullopt};
   if (op_.group_axes) scores.group_axes = op_.group_axes(call_, output_);
@@ -97,14 +71,12 @@ bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& pro
     for (std::size_t i = 0; i < n; ++i) error_[i] = (y_[i] - e.centre[i]) - (e.low.empty() ? 0 : e.low[i]);
   }
   for (std::size_t i = 0; i < n; ++i) {
-    Look l = look(e, i);
+    Look l = look(y_[i], e, i);
     // Without a proof, only honest rounding gets the benefit of the doubt: a wider yardstick that says nothing must not
     // excuse what a narrower one refuted.
     const bool proves = radius_proves && (l.fit == Fit::possible || rung <= Rung::rounding);
     if (!proves && (l.fit == Fit::unproven || std::fabs(l.z) > max_limit_)) l = {Fit::impossible, kInfinity};
-    // Section 8: the oracle's own error must be small beside the yardstick, or its word is no proof.
-    const bool blurred = e.rho[i] * 8 > e.deviation[i] && e.deviation[i] > 0 && error_[i] != 0;
-    if (l.fit == Fit::unproven || (blurred && l.fit == Fit::possible)) unproven_[i] = 1;
+    if (l.fit == Fit::unproven || (l.fit == Fit::possible && is_blurred(e, i, error_[i]))) unproven_[i] = 1;
     counted_[i] = counted_[i] || e.deviation[i] > 0;
     fresh[i] = l.z;  // replaced below where the element does not fit
     fits[i] = l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
@@ -189,7 +161,7 @@ Attempt::Medians Attempt::medians_in(const EnclosedTensor& e) const {
 double Attempt::share_explained(const EnclosedTensor& e) const {
   std::int64_t explained = 0;
   for (std::size_t i = 0; i < y_.size(); ++i) {
-    const Look l = look(e, i);
+    const Look l = look(y_[i], e, i);
     explained += l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
   }
   return y_.empty() ? 1 : static_cast<double>(explained) / static_cast<double>(y_.size());
@@ -233,7 +205,7 @@ void Attempt::note_worst(const EnclosedTensor& e) {
   std::size_t worst = 0;
   double weight = -1;
   for (std::size_t i = 0; i < y_.size(); ++i) {
-    const Look l = look(e, i);
+    const Look l = look(y_[i], e, i);
     const double w = l.fit == Fit::impossible ? kInfinity : std::fabs(l.z);
     const double tie = std::fabs(error_[i]);
     if (w > weight || (w == weight && !(tie <= std::fabs(error_[worst])))) {

@@ -51,13 +51,6 @@ class Attempt {
   Verdict verdict();
 
  private:
-  // deviation: the worst case is infinite and says nothing, the deviation is not. unproven: neither says anything.
-  enum class Fit : char { impossible, possible, deviation, unproven };
-  struct Look {
-    Fit fit;
-    double z;
-  };
-  Look look(const EnclosedTensor& yardstick, std::size_t i) const;
   Plausibility score(const std::vector<double>& z, Scoring scoring) const;
   void finish(Rung rung, const std::string& explanation);
   void note_worst(const EnclosedTensor& yardstick);

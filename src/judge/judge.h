@@ -27,6 +27,8 @@ class NodeJudge {
 
   // What evaluate_node makes of the inputs, where that is known already; else it is worked out when first needed.
   void give_right_outputs(std::vector<Tensor> outputs);
+  // Verdicts need not have classic figures: a pass over each tensor less.
+  void leave_out_figures();
 
  private:
   class State;

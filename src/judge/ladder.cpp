@@ -5,6 +5,7 @@
 
 #include "judge/attempt.h"
 #include "judge/orders.h"
+#include "judge/quick_pass.h"
 #include "numerics/budget.h"
 #include "ops/evaluate.h"
 #include "ops/gradient.h"
@@ -52,7 +53,8 @@ Tensor narrow(const Tensor& x, const Format& format, Rounding rounding) {
 
 }  // namespace
 
-Ladder::Ladder(const MetaOperator& op, const Call& call) : op_(op), call_(call) {
+Ladder::Ladder(const MetaOperator& op, const Call& call, bool with_figures)
+    : op_(op), call_(call), with_figures_(with_figures) {
   const DType dtype = working_dtype(op, call);
   profiles_.push_back(inner_f32(dtype));
   if (profiles_differ(dtype)) profiles_.push_back(inner_storage(dtype));
@@ -103,6 +105,18 @@ bool Ladder::try_rounding(Attempt& attempt) {
                           std::string(op_.formulas[f])))
         return true;
   return false;
+}
+
+template <class Explain>
+bool Ladder::try_order(Attempt& attempt, const Explain& explain, bool* warn) {
+  if (!attempt.all_possible()) return false;
+  const std::vector<std::int64_t> elements = attempt.standing_out();
+  const StandsOut out{attempt.output(), attempt.got(), elements, attempt.error(), attempt.rounding_deviation()};
+  const OrderExplanation order = explain(op_, call_, out, profiles_);
+  if (!order.explained) return false;
+  attempt.settle(Rung::algorithm, "order of summation: " + order.order);
+  *warn = order.warn;
+  return true;
 }
 
 bool Ladder::try_algorithms(Attempt& attempt) {
@@ -293,22 +307,19 @@ bool Ladder::try_emulation(Attempt& attempt) {
 }
 
 Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
+  const Profile& first = profiles_.front();
+  if (auto v = quick_pass(op_, call_, output, got, expected, rounding(first, 0)[static_cast<std::size_t>(output)],
+                          first.name, std::string(op_.formulas[0]), with_figures_))
+    return *std::move(v);
   Attempt attempt(op_, call_, output, got, expected);
-  if (attempt.done() || try_rounding(attempt) || try_algorithms(attempt)) return attempt.verdict();
-  if (const std::vector<std::int64_t> elements = attempt.standing_out(); attempt.all_possible() && !elements.empty()) {
-    const OrderExplanation order =
-        explain_by_order(op_, call_, {output, got, elements, attempt.error(), attempt.rounding_deviation()}, profiles_);
-    if (order.explained) {
-      attempt.settle(Rung::algorithm, "order of summation: " + order.order);
-      Verdict v = attempt.verdict();
-      v.warn = order.warn;
-      return v;
-    }
-  }
-  if (try_emulation(attempt) || try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) ||
-      try_conventions(attempt))
-    return attempt.verdict();
-  return attempt.verdict();
+  bool warn = false;
+  static_cast<void>(  // the first that settles the attempt ends it
+      attempt.done() || try_rounding(attempt) || try_order(attempt, explain_bit_for_bit, &warn) ||
+      try_algorithms(attempt) || try_order(attempt, explain_by_order, &warn) || try_emulation(attempt) ||
+      try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) || try_conventions(attempt));
+  Verdict v = attempt.verdict();
+  v.warn = warn;
+  return v;
 }
 
 }  // namespace opdiff

@@ -18,7 +18,7 @@ class Attempt;
 class Ladder {
  public:
   // `call` must outlive the ladder.
-  Ladder(const MetaOperator& op, const Call& call);
+  Ladder(const MetaOperator& op, const Call& call, bool with_figures = true);
 
   // `expected` is the correctly rounded output.
   Verdict judge(int output, const Tensor& got, const Tensor& expected);
@@ -33,6 +33,9 @@ class Ladder {
   const Yardstick& narrowed(const Profile& profile, const Format& format, Rounding rounding);
 
   bool try_rounding(Attempt& attempt);
+  // `explain` is one of judge/orders.h; `warn` as in OrderExplanation.
+  template <class Explain>
+  bool try_order(Attempt& attempt, const Explain& explain, bool* warn);
   bool try_algorithms(Attempt& attempt);
   bool try_emulation(Attempt& attempt);
   bool try_approximation(Attempt& attempt);
@@ -44,6 +47,7 @@ class Ladder {
 
   const MetaOperator& op_;
   const Call& call_;
+  bool with_figures_;
   std::vector<Profile> profiles_;
   std::map<std::string, Yardstick> kept_;
 };

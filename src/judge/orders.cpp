@@ -166,6 +166,11 @@ std::vector<NamedOrder> drawn_orders(std::int64_t n) {
 // Where the factor and the bias come in (Gemm's alpha and C).
 enum class Scaling { result, terms, terms_after_bias };
 
+struct Way {
+  const NamedOrder* order;
+  Scaling scaling;
+};
+
 double emulate(const Reduction& r, const NamedOrder& order, Scaling scaling, const Format& format) {
   const bool bias_first = scaling == Scaling::terms_after_bias, scales = r.factor != 1 && scaling != Scaling::result;
   const std::size_t first = bias_first ? 1 : 0;
@@ -215,8 +220,7 @@ class Terms {
       note(i, r, likely_, 0);
       if (!tally_.within(i, kTwice)) draw(i, r);
       if (!tally_.within(i, kTwice)) return result;
-      if (tally_.off(i) * out_.scale(i) > kPairwiseDeviations * pairwise_deviation(r, format_.unit_roundoff()))
-        result.warn = true;
+      if (is_far_off(i, r)) result.warn = true;
     }
     if (!tally_.explains())
       for (std::size_t i = 0; i < tally_.size(); ++i)
@@ -226,8 +230,42 @@ class Terms {
     return result;
   }
 
+  // By one likely order that makes every element as it is.
+  OrderExplanation explain_bit_for_bit() {
+    OrderExplanation result;
+    std::vector<Way> ways;
+    for (std::size_t i = 0; i < tally_.size(); ++i) {
+      const Reduction r = reduction(i);
+      if (i == 0) {
+        likely_ = likely_orders(r.extents);
+        for (const NamedOrder& order : likely_)
+          for (const Scaling scaling : scalings(r)) ways.push_back({&order, scaling});
+      }
+      const double got = out_.got.at(out_.elements[i]);
+      std::erase_if(ways, [&](const Way& way) {
+        return round_to(emulate(r, *way.order, way.scaling, format_), format_of(out_.got.dtype())) != got;
+      });
+      if (ways.empty()) return {};
+      if (is_far_off(i, r)) result.warn = true;
+    }
+    result.explained = true;
+    result.order = ways.front().order->name;
+    return result;
+  }
+
  private:
+  bool is_far_off(std::size_t i, const Reduction& r) const {
+    return tally_.off(i) * out_.scale(i) > kPairwiseDeviations * pairwise_deviation(r, format_.unit_roundoff());
+  }
+
   Reduction reduction(std::size_t i) const { return op_.reduction(call_, out_.output, out_.elements[i]); }
+
+  static std::vector<Scaling> scalings(const Reduction& r) {
+    std::vector<Scaling> result{Scaling::result};
+    if (r.factor != 1) result.push_back(Scaling::terms);
+    if (r.has_bias) result.push_back(Scaling::terms_after_bias);
+    return result;
+  }
 
   void draw(std::size_t i, const Reduction& r) {
     if (drawn_orders_.empty()) drawn_orders_ = drawn_orders(element_count(r.extents));
@@ -236,13 +274,11 @@ class Terms {
   }
 
   void note(std::size_t i, const Reduction& r, const std::vector<NamedOrder>& orders, std::size_t first) {
-    std::vector<Scaling> scalings{Scaling::result};
-    if (r.factor != 1) scalings.push_back(Scaling::terms);
-    if (r.has_bias) scalings.push_back(Scaling::terms_after_bias);
+    const std::vector<Scaling> ways = scalings(r);
     const double exact = exact_value(r);
-    std::size_t number = first * scalings.size();
+    std::size_t number = first * ways.size();
     for (const NamedOrder& order : orders)
-      for (const Scaling scaling : scalings)
+      for (const Scaling scaling : ways)
         tally_.note(number++, order.name, i, (emulate(r, order, scaling, format_) - exact) / out_.scale(i));
   }
 
@@ -371,6 +407,12 @@ OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, cons
   if (out.elements.empty()) return {};
   if (op.reduction) return Terms(op, call, out, profiles.front().sum).explain();
   return op.kernels.working ? WholeOperator(op, call, out, profiles).explain() : OrderExplanation();
+}
+
+OrderExplanation explain_bit_for_bit(const MetaOperator& op, const Call& call, const StandsOut& out,
+                                     std::span<const Profile> profiles) {
+  if (out.elements.empty() || !op.reduction) return {};
+  return Terms(op, call, out, profiles.front().sum).explain_bit_for_bit();
 }
 
 std::string order_that_gives(const MetaOperator& op, const Call& call, int output, const Tensor& got,

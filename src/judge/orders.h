@@ -31,6 +31,11 @@ struct StandsOut {
 OrderExplanation explain_by_order(const MetaOperator& op, const Call& call, const StandsOut& out,
                                   std::span<const Profile> profiles);
 
+// By one likely order that makes these very bits: cheap, and the strongest explanation that there is. Of operators that
+// name their sums' terms.
+OrderExplanation explain_bit_for_bit(const MetaOperator& op, const Call& call, const StandsOut& out,
+                                     std::span<const Profile> profiles);
+
 // "FORMULA, ORDER" in which the whole operator, computed in `profile`, gives `got` bit for bit; "": none of them does.
 std::string order_that_gives(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                              const Profile& profile);

@@ -82,6 +82,36 @@ struct Slice {
   std::int64_t count = 0;
 };
 
+// Of each axis, in one walk over the rows along the last one.
+std::vector<std::vector<Slice>> slices_of(const Scores& s) {
+  std::vector<std::vector<Slice>> slices;
+  for (const std::int64_t extent : s.shape) slices.emplace_back(static_cast<std::size_t>(extent));
+  if (s.shape.empty()) return slices;
+  const std::size_t rank = s.shape.size(), row = static_cast<std::size_t>(s.shape.back());
+  Shape at(rank, 0);
+  for (std::size_t first = 0; first < s.z.size(); first += row) {
+    Slice whole;
+    for (std::size_t k = 0; k < row; ++k) {
+      if (!s.counts[first + k]) continue;
+      const double square = s.z[first + k] * s.z[first + k];
+      slices[rank - 1][k].squares += square;
+      ++slices[rank - 1][k].count;
+      whole.squares += square;
+      ++whole.count;
+    }
+    for (std::size_t axis = 0; axis + 1 < rank; ++axis) {
+      Slice& slice = slices[axis][static_cast<std::size_t>(at[axis])];
+      slice.squares += whole.squares;
+      slice.count += whole.count;
+    }
+    for (std::size_t axis = rank - 1; axis-- > 0;) {
+      if (++at[axis] < s.shape[axis]) break;
+      at[axis] = 0;
+    }
+  }
+  return slices;
+}
+
 }  // namespace
 
 double max_limit(std::int64_t count) {
@@ -136,20 +166,13 @@ Plausibility judge_scores(const Scores& s, Scoring scoring) {
     look(elements);
   }
   if (scoring == Scoring::first_failure && !p.plausible) return p;
+  const auto n = static_cast<std::int64_t>(s.z.size());
+  const std::vector<std::vector<Slice>> slices = slices_of(s);
   for (std::size_t axis = 0; axis < s.shape.size(); ++axis) {
     const std::int64_t extent = s.shape[axis];
     if (extent <= 1) continue;
-    std::vector<Slice> slices(static_cast<std::size_t>(extent));
-    const auto n = static_cast<std::int64_t>(s.z.size());
-    for (std::int64_t block = 0, i = 0; i < n; block = (block + 1) % extent)
-      for (std::int64_t inner = 0; inner < strides[axis]; ++inner, ++i)
-        if (s.counts[static_cast<std::size_t>(i)]) {
-          Slice& slice = slices[static_cast<std::size_t>(block)];
-          slice.squares += s.z[static_cast<std::size_t>(i)] * s.z[static_cast<std::size_t>(i)];
-          ++slice.count;
-        }
     for (std::int64_t k = 0; k < extent; ++k) {
-      const Slice& slice = slices[static_cast<std::size_t>(k)];
+      const Slice& slice = slices[axis][static_cast<std::size_t>(k)];
       if (slice.count <= 1) continue;  // one element has a limit of its own
       const double rms = std::sqrt(slice.squares / static_cast<double>(slice.count));
       if (rms <= kLeastRmsLimit || rms <= rms_limit(slice.count, looks)) continue;

@@ -193,13 +193,27 @@ inline std::uint8_t added(std::uint8_t a, std::uint8_t b) {
   return o;
 }
 
+// The non-finite values that x is or may become.
+template <class V>
+std::uint8_t non_finite(const Enclosure<V>& x) {
+  const double v = x.value();
+  return x.overflow | (v == kInfinity ? kPlusInfinity : v == -kInfinity ? kMinusInfinity : v != v ? kNaN : kNoOverflow);
+}
+
+// An infinity meets another that is there or may come as NaN where their signs differ.
+template <class V>
+std::uint8_t added(const Enclosure<V>& a, const Enclosure<V>& b) {
+  const std::uint8_t o = a.overflow | b.overflow;
+  return o ? o | (added(non_finite(a), non_finite(b)) & kNaN) : o;
+}
+
 // Of a product: an infinity keeps or turns its sign with the other factor, and meets zero as NaN.
 template <class V>
 std::uint8_t multiplied(const Enclosure<V>& a, const Enclosure<V>& b) {
   std::uint8_t o = 0;
   const auto one = [&](const Enclosure<V>& x, const Enclosure<V>& other) {
-    if (!x.overflow) return;
     const bool crosses = !(other.magnitude() > other.e);
+    if (!x.overflow && !(crosses && other.e > 0 && x.magnitude() == kInfinity)) return;
     if (crosses || other.overflow)
       o |= kPlusInfinity | kMinusInfinity | kNaN;
     else
@@ -247,7 +261,7 @@ template <class V>
 Enclosure<V> operator+(const Enclosure<V>& a, const Enclosure<V>& b) {
   Enclosure<V> y;
   y.v = a.v + b.v;
-  y.overflow = enclosure_detail::added(a.overflow, b.overflow);
+  y.overflow = enclosure_detail::added(a, b);
   if (enclosure_detail::is_exact_step(a, b, y.v) && enclosure_detail::is_exact_sum(a.v, b.v, y.v)) return y;
   y.e = a.e + b.e;
   enclosure_detail::combine(y, a, 1, b, 1);
@@ -280,6 +294,7 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   if (b.e == 0 && (b.v == 0 || !math::is_finite(b.v))) {
     // Zero, or a number of either sign, by zero.
     if (b.v == 0 && a.e > 0 && a.magnitude() <= a.e) y.overflow |= kPlusInfinity | kMinusInfinity | kNaN;
+    if (b.v != 0) y.overflow = a.overflow || b.overflow ? kNaN : kNoOverflow;  // by an infinity
     return y;
   }
   const double bm = b.magnitude(), q = y.magnitude();
@@ -291,7 +306,7 @@ Enclosure<V> operator/(const Enclosure<V>& a, const Enclosure<V>& b) {
   }
   // (a + da) / (b + db) - a / b = (da - (a / b) db) / (b + db).
   y.e = (a.e + q * b.e) / (bm - b.e);
-  if (a.overflow && b.overflow) y.overflow |= kNaN;
+  if (b.overflow && enclosure_detail::non_finite(a)) y.overflow |= kNaN;
   using Square = typename Enclosure<V>::Square;
   enclosure_detail::combine(y, a, 1 / Square(b.value()), b, -Square(y.value()) / b.value());
   if (b.overflow) enclosure_detail::may_become(y, 0);  // a / infinity

@@ -20,23 +20,29 @@ struct DotSums {
 };
 
 constexpr int kLanes = 8;
+static_assert(kPanelWidth == 2 * kLanes);
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 using LaneMask = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
 
-// One row of a against 2 * kLanes columns of b; `b` has row stride `stride`.
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void dot_tile(
-    std::int64_t k_count, const double* a, const double* b, std::int64_t stride, double initial, double* value,
-    double* magnitudes, double* squares) {
+// The sums of one row of a against a panel's columns, so far.
+struct alignas(64) Tile {
+  Lanes value[2], magnitudes[2], squares[2];
+};
+
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void add_to_tile(std::int64_t k_count,
+                                                                                               const double* a,
+                                                                                               const double* panel,
+                                                                                               Tile* tile) {
   const Lanes zero{};
   const LaneMask absolute = ~(LaneMask{} + (std::int64_t{1} << 63));
-  Lanes sum[2] = {zero + initial, zero + initial};
-  Lanes size[2] = {zero + std::fabs(initial), zero + std::fabs(initial)};
-  Lanes square[2] = {zero, zero};
+  Lanes sum[2] = {tile->value[0], tile->value[1]};
+  Lanes size[2] = {tile->magnitudes[0], tile->magnitudes[1]};
+  Lanes square[2] = {tile->squares[0], tile->squares[1]};
   for (std::int64_t k = 0; k < k_count; ++k) {
     const Lanes factor = zero + a[k];
     for (int half = 0; half < 2; ++half) {
       Lanes column;
-      __builtin_memcpy(&column, b + k * stride + half * kLanes, sizeof column);
+      __builtin_memcpy(&column, panel + k * kPanelWidth + half * kLanes, sizeof column);
       const Lanes p = factor * column;
       sum[half] += p;
       size[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(p) & absolute);
@@ -44,94 +50,165 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) vo
       square[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(both) & (p != zero));
     }
   }
-  __builtin_memcpy(value, sum, sizeof sum);
-  __builtin_memcpy(magnitudes, size, sizeof size);
-  __builtin_memcpy(squares, square, sizeof square);
+  for (int half = 0; half < 2; ++half) {
+    tile->value[half] = sum[half];
+    tile->magnitudes[half] = size[half];
+    tile->squares[half] = square[half];
+  }
 }
+
+constexpr std::int64_t kPanelRows = 256;  // of a panel that stays in the first cache
 
 // Gives the sums of out[m, n] to take(m, n, sums).
 template <class Take>
-void dot_sums(const ProductShape& shape, const double* a, const double* b, const double* initial, const Take& take) {
-  constexpr std::int64_t kTile = 2 * kLanes;
-  std::vector<double> panel(static_cast<std::size_t>(shape.k * kTile));
-  double value[kTile], magnitudes[kTile], squares[kTile];
-  for (std::int64_t n = 0; n < shape.n; n += kTile) {
-    const std::int64_t width = std::min(kTile, shape.n - n);
-    const double* columns = b + n;
-    std::int64_t stride = shape.n;
-    if (shape.m > 4 || width < kTile) {  // pack: padded with zeros, close in memory
-      for (std::int64_t k = 0; k < shape.k; ++k) {
-        double* row = panel.data() + k * kTile;
-        std::copy_n(b + k * shape.n + n, width, row);
-        std::fill(row + width, row + kTile, 0.0);
-      }
-      columns = panel.data();
-      stride = kTile;
+void dot_sums(const ProductShape& shape, const double* a, const ColumnPanels& b, const double* initial,
+              const Take& take) {
+  std::vector<double> panel(static_cast<std::size_t>(std::min(shape.k, kPanelRows) * kPanelWidth));
+  std::vector<Tile> tiles(static_cast<std::size_t>(shape.m));
+  for (std::int64_t n = 0; n < shape.n; n += kPanelWidth) {
+    const std::int64_t width = std::min(kPanelWidth, shape.n - n);
+    for (std::int64_t m = 0; m < shape.m; ++m) {
+      const Lanes start = Lanes{} + (initial ? initial[m] : 0), size = Lanes{} + (initial ? std::fabs(initial[m]) : 0);
+      tiles[static_cast<std::size_t>(m)] = {{start, start}, {size, size}, {Lanes{}, Lanes{}}};
+    }
+    for (std::int64_t k = 0; k < shape.k; k += kPanelRows) {
+      const std::int64_t end = std::min(k + kPanelRows, shape.k);
+      b(n, width, k, end, panel.data());
+      for (std::int64_t m = 0; m < shape.m; ++m)
+        add_to_tile(end - k, a + m * shape.k + k, panel.data(), &tiles[static_cast<std::size_t>(m)]);
     }
     for (std::int64_t m = 0; m < shape.m; ++m) {
-      dot_tile(shape.k, a + m * shape.k, columns, stride, initial ? initial[m] : 0, value, magnitudes, squares);
-      for (std::int64_t j = 0; j < width; ++j) take(m, n + j, DotSums<double>{value[j], magnitudes[j], squares[j]});
+      const Tile& tile = tiles[static_cast<std::size_t>(m)];
+      for (std::int64_t j = 0; j < width; ++j)
+        take(m, n + j,
+             DotSums<double>{tile.value[j / kLanes][j % kLanes], tile.magnitudes[j / kLanes][j % kLanes],
+                             tile.squares[j / kLanes][j % kLanes]});
     }
   }
 }
 
-// The lowest bits of the rows of a matrix, or of its columns: products are multiples of the product of the two.
-class Quanta {
- public:
-  // `count` vectors of `length` elements: element k of vector i is x[i * step + k * stride].
-  Quanta(const double* x, std::int64_t count, std::int64_t length, std::int64_t step, std::int64_t stride)
-      : x_(x), length_(length), step_(step), stride_(stride), bound_(static_cast<std::size_t>(count), kNoQuantum) {
-    exact_.assign(static_cast<std::size_t>(count), false);
-    for (std::int64_t i = 0; i < count; ++i) bound_[static_cast<std::size_t>(i)] = lowest(i, std::min(kLook, length));
-  }
+int lowest_of(const double* x, std::int64_t count, std::int64_t stride) {
+  int quantum = kNoQuantum;
+  for (std::int64_t k = 0; k < count; ++k)
+    if (const double v = x[k * stride]; v != 0) quantum = std::min(quantum, lowest_bit(v));
+  return quantum;
+}
 
-  // Not below of(i); kNoQuantum where all that was looked at is zero.
-  int at_most(std::int64_t i) const { return bound_[static_cast<std::size_t>(i)]; }
-  int of(std::int64_t i) const {
-    const auto place = static_cast<std::size_t>(i);
+constexpr std::int64_t kLook = 4;
+
+// The lowest bits of the rows of a matrix: products are multiples of the product of two such.
+class RowQuanta {
+ public:
+  RowQuanta(const double* x, const ProductShape& shape) : x_(x), k_(shape.k) {
+    for (std::int64_t m = 0; m < shape.m; ++m) bound_.push_back(lowest_of(x + m * k_, std::min(kLook, k_), 1));
+    exact_.assign(bound_.size(), false);
+  }
+  // Not below of(m); kNoQuantum where all that was looked at is zero.
+  int at_most(std::int64_t m) const { return bound_[static_cast<std::size_t>(m)]; }
+  int of(std::int64_t m) {
+    const auto place = static_cast<std::size_t>(m);
     if (!exact_[place]) {
-      bound_[place] = lowest(i, length_);
+      bound_[place] = lowest_of(x_ + m * k_, k_, 1);
       exact_[place] = true;
     }
     return bound_[place];
   }
 
  private:
-  static constexpr std::int64_t kLook = 4;
-
-  int lowest(std::int64_t i, std::int64_t length) const {
-    int quantum = kNoQuantum;
-    for (std::int64_t k = 0; k < length; ++k)
-      if (const double v = x_[i * step_ + k * stride_]; v != 0) quantum = std::min(quantum, lowest_bit(v));
-    return quantum;
-  }
-
   const double* x_;
-  std::int64_t length_, step_, stride_;
-  mutable std::vector<int> bound_;
-  mutable std::vector<bool> exact_;
+  std::int64_t k_;
+  std::vector<int> bound_;
+  std::vector<bool> exact_;
 };
 
-// Turns the sums of one output into its enclosure. `terms` is the length of the dot product, the initial value
-// included.
-template <class V>
-Enclosure<V> enclose(V value, const DotSums<typename Enclosure<V>::Square>& sums, double terms, int quantum) {
-  const Arithmetic& a = arithmetic();
-  Enclosure<V> y;
-  y.v = value;
-  if (!math::is_finite(value)) return y;
-  if (!a.flush_to_zero && sums_exactly(quantum, sums.magnitudes, a.sum)) return enclosure_detail::rounded_sum(y);
-  y.e = (gamma(terms, a.u_sum) * sums.magnitudes + terms * a.eta_sum / 2) * kOutward;
-  using Square = typename Enclosure<V>::Square;
-  const Square u = a.u_sum, eta = a.eta_sum, lambda = a.lambda_sum;
-  y.s = u * u / 3 * sums.squares + terms * eta * eta / 12;
-  if (a.flush_to_zero) {
-    y.e += terms * a.lambda_sum;
-    y.s += terms * lambda * lambda;
+// The same of the columns of panels, those of one panel at a time.
+class ColumnQuanta {
+ public:
+  ColumnQuanta(const ColumnPanels& b, const ProductShape& shape) : b_(b), n_(shape.n), k_(shape.k) {}
+  int at_most(std::int64_t n) {
+    look(n);
+    return bound_[n % kPanelWidth];
   }
-  y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a.max_sum);
-  return enclosure_detail::rounded_sum(y);
-}
+  int of(std::int64_t n) {
+    look(n);
+    int& quantum = exact_[n % kPanelWidth];
+    if (quantum == kUnknown) quantum = lowest_of(column(n), k_, kPanelWidth);
+    return quantum;
+  }
+  // Column n, with a step of kPanelWidth.
+  const double* column(std::int64_t n) {
+    look(n);
+    if (whole_.empty()) {
+      whole_.resize(static_cast<std::size_t>(k_ * kPanelWidth));
+      b_(first_, std::min(kPanelWidth, n_ - first_), 0, k_, whole_.data());
+    }
+    return whole_.data() + n % kPanelWidth;
+  }
+
+ private:
+  static constexpr int kUnknown = -kNoQuantum;
+
+  void look(std::int64_t n) {
+    const std::int64_t first = n / kPanelWidth * kPanelWidth;
+    if (first == first_) return;
+    first_ = first;
+    whole_.clear();
+    double head[kLook * kPanelWidth];
+    const std::int64_t rows = std::min(kLook, k_);
+    b_(first, std::min(kPanelWidth, n_ - first), 0, rows, head);
+    for (std::int64_t j = 0; j < kPanelWidth; ++j) {
+      bound_[j] = lowest_of(head + j, rows, kPanelWidth);
+      exact_[j] = kUnknown;
+    }
+  }
+
+  const ColumnPanels& b_;
+  std::int64_t n_, k_, first_ = -1;
+  int bound_[kPanelWidth] = {}, exact_[kPanelWidth] = {};
+  std::vector<double> whole_;
+};
+
+// Turns the sums of one output into its enclosure, under the profile in scope. `terms` is the length of the dot
+// product, the initial value included; the magnitudes are of the finite terms.
+template <class V>
+class Encloser {
+ public:
+  using Square = typename Enclosure<V>::Square;
+
+  explicit Encloser(double terms) : a_(arithmetic()), terms_(terms), gamma_(gamma(terms, a_.u_sum)) {
+    const Square u = a_.u_sum, eta = a_.eta_sum;
+    rounding_ = u * u / 3;
+    underflow_ = terms * eta * eta / 12;
+  }
+
+  bool is_exact(int quantum, double magnitudes) const {
+    return !a_.flush_to_zero && sums_exactly(quantum, magnitudes, a_.sum);
+  }
+
+  Enclosure<V> operator()(V value, const DotSums<Square>& sums, int quantum) const {
+    Enclosure<V> y;
+    y.v = value;
+    if (!math::is_finite(value)) {
+      y.overflow = beside_infinity(enclosure_detail::non_finite(y), sums.magnitudes, terms_, a_);
+      return y;
+    }
+    if (is_exact(quantum, sums.magnitudes)) return enclosure_detail::rounded_sum(y);
+    y.e = (gamma_ * sums.magnitudes + terms_ * a_.eta_sum / 2) * kOutward;
+    y.s = rounding_ * sums.squares + underflow_;
+    if (a_.flush_to_zero) {
+      const Square lambda = a_.lambda_sum;
+      y.e += terms_ * a_.lambda_sum;
+      y.s += terms_ * lambda * lambda;
+    }
+    y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a_.max_sum);
+    return enclosure_detail::rounded_sum(y);
+  }
+
+ private:
+  const Arithmetic& a_;
+  double terms_, gamma_;
+  Square rounding_, underflow_;
+};
 
 int product_quantum(int row, int column, const double* initial) {
   int quantum = row == kNoQuantum || column == kNoQuantum ? kNoQuantum : row + column;
@@ -139,15 +216,10 @@ int product_quantum(int row, int column, const double* initial) {
   return quantum;
 }
 
-// Copy of x with the subnormals of the inner format read as zero; `changed` tells whether there were any.
-std::vector<double> flushed(const double* x, std::int64_t count, double lambda, bool* changed) {
-  std::vector<double> y(x, x + count);
-  for (double& v : y)
-    if (v != 0 && std::fabs(v) < lambda) {
-      v = 0;
-      *changed = true;
-    }
-  return y;
+// Subnormals of the inner format, read as zero.
+void flush(double* x, std::int64_t count, double lambda) {
+  for (std::int64_t i = 0; i < count; ++i)
+    if (std::fabs(x[i]) < lambda) x[i] = 0;
 }
 
 template <class T, class Load>
@@ -205,37 +277,62 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
 }
 
 void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
-  const Quanta rows(a, s.m, s.k, s.k, 1), columns(b, s.n, s.k, 1, s.n);
-  const double terms = static_cast<double>(s.k) + (initial ? 1 : 0);
+  products(
+      s, a,
+      [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+        for (std::int64_t k = k0; k < k1; ++k, panel += kPanelWidth) {
+          std::copy_n(b + k * s.n + n0, width, panel);
+          std::fill(panel + width, panel + kPanelWidth, 0.0);
+        }
+      },
+      initial, out);
+}
+
+void products(const ProductShape& s, const double* a, const ColumnPanels& b, const double* initial,
+              Enclosure<double>* out) {
+  RowQuanta rows(a, s);
+  ColumnQuanta columns(b, s);
+  const Encloser<double> enclose(static_cast<double>(s.k) + (initial ? 1 : 0));
   std::vector<double> magnitudes;
   const bool flushes = arithmetic().flush_to_zero;
   if (flushes) magnitudes.resize(static_cast<std::size_t>(s.m * s.n));
-  dot_sums(s, a, b, initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& x) {
+  dot_sums(s, a, b, initial, [&](std::int64_t m, std::int64_t n, DotSums<double> x) {
     const double* start = initial ? initial + m : nullptr;
+    if (std::isinf(x.value)) {
+      x.magnitudes = start && std::isfinite(*start) ? std::fabs(*start) : 0;
+      const double* column = columns.column(n);
+      for (std::int64_t k = 0; k < s.k; ++k)
+        if (const double p = a[m * s.k + k] * column[k * kPanelWidth]; std::isfinite(p)) x.magnitudes += std::fabs(p);
+    }
     // A bound first: most sums are not exact, and the whole row and column need not be looked at then.
     int quantum = product_quantum(rows.at_most(m), columns.at_most(n), start);
-    if (sums_exactly(quantum, x.magnitudes, arithmetic().sum))
-      quantum = product_quantum(rows.of(m), columns.of(n), start);
-    out[m * s.n + n] = enclose(x.value, x, terms, quantum);
+    if (enclose.is_exact(quantum, x.magnitudes)) quantum = product_quantum(rows.of(m), columns.of(n), start);
+    out[m * s.n + n] = enclose(x.value, x, quantum);
     if (flushes) magnitudes[static_cast<std::size_t>(m * s.n + n)] = x.magnitudes;
   });
   if (!flushes) return;
-  bool changed = false;
-  const std::vector<double> fa = flushed(a, s.m * s.k, arithmetic().lambda_sum, &changed);
-  const std::vector<double> fb = flushed(b, s.k * s.n, arithmetic().lambda_sum, &changed);
-  if (!changed) return;
-  dot_sums(s, fa.data(), fb.data(), initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& without) {
+  const double lambda = arithmetic().lambda_sum;
+  std::vector<double> flushed(a, a + s.m * s.k);
+  flush(flushed.data(), s.m * s.k, lambda);
+  const ColumnPanels flushed_b = [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1,
+                                     double* panel) {
+    b(n0, width, k0, k1, panel);
+    flush(panel, (k1 - k0) * kPanelWidth, lambda);
+  };
+  dot_sums(s, flushed.data(), flushed_b, initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& without) {
     const std::int64_t i = m * s.n + n;
     const double lost = magnitudes[static_cast<std::size_t>(i)] - without.magnitudes;
+    if (!(lost > 0 && lost < kInfinity)) return;
     out[i].e += lost * kOutward;
     out[i].s += lost * lost;
   });
 }
 
 void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out) {
+  const Encloser<Quad> enclose(static_cast<double>(s.k) + (initial ? 1 : 0));
   for_each_dot(s, out, [&](std::int64_t m, std::int64_t n) {
     Quad total = initial ? initial[m] : 0;
-    DotSums<long double> sums{0, std::fabs(static_cast<double>(total)), 0};
+    DotSums<long double> sums{0, math::is_finite(total) ? std::fabs(static_cast<double>(total)) : 0, 0};
     int quantum = total != 0 ? lowest_bit(static_cast<double>(total)) : kNoQuantum;
     for (std::int64_t k = 0; k < s.k; ++k) {
       const double x = static_cast<double>(a[m * s.k + k]), y = static_cast<double>(b[k * s.n + n]);
@@ -245,12 +342,13 @@ void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* i
       }
       const Quad p = a[m * s.k + k] * b[k * s.n + n];
       total += p;
+      if (!math::is_finite(p)) continue;
       const auto partial = static_cast<long double>(total), product = static_cast<long double>(p);
       sums.magnitudes += static_cast<double>(std::fabs(product));
       sums.squares += partial * partial + product * product;
       quantum = std::min(quantum, lowest_bit(x) + lowest_bit(y));
     }
-    return enclose(total, sums, static_cast<double>(s.k) + (initial ? 1 : 0), quantum);
+    return enclose(total, sums, quantum);
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "numerics/enclosure.h"
 #include "numerics/working.h"
@@ -28,6 +29,13 @@ inline void products(const ProductShape& shape, const std::uint64_t* a, const st
 }
 void products(const ProductShape& shape, const double* a, const double* b, const double* initial, Working* out);
 void products(const ProductShape& shape, const double* a, const double* b, const double* initial,
+              Enclosure<double>* out);
+// The same with a matrix b that is made piece by piece where it is needed: rows [k0, k1) of columns [n0, n0 + width)
+// into panel[(k - k0) * kPanelWidth + n - n0], the columns from `width` on zero.
+inline constexpr std::int64_t kPanelWidth = 16;
+using ColumnPanels =
+    std::function<void(std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel)>;
+void products(const ProductShape& shape, const double* a, const ColumnPanels& b, const double* initial,
               Enclosure<double>* out);
 void products(const ProductShape& shape, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out);
 

@@ -27,10 +27,12 @@ inline constexpr int kNoQuantum = 4096;  // all terms so far are zero
 
 // When all terms are multiples of 2^quantum and their magnitudes sum to less than 2^quantum / u, every partial sum in
 // every order is a number of the format: nothing is rounded.
+// `magnitudes` were summed in double: at the limit itself they may have lost the last of f64's terms.
 inline bool sums_exactly(int quantum, double magnitudes, const Format& format) {
-  return quantum == kNoQuantum ||
-         (quantum >= format.min_exponent - format.digits + 1 &&
-          magnitudes <= std::ldexp(1.0, std::min(quantum + format.digits, 1023)) && magnitudes <= format.max_finite());
+  if (quantum == kNoQuantum) return true;
+  const double limit = std::ldexp(1.0, std::min(quantum + format.digits, 1023));
+  return quantum >= format.min_exponent - format.digits + 1 &&
+         (magnitudes < limit || (magnitudes == limit && format.digits < 53)) && magnitudes <= format.max_finite();
 }
 
 // Which infinities an accumulation may pass through, from the sums of its positive and negative terms.
@@ -43,6 +45,13 @@ inline std::uint8_t sum_overflow(double value, double magnitudes, double radius,
   if (negative + radius > max) o |= kMinusInfinity;
   if (o == (kPlusInfinity | kMinusInfinity)) o |= kNaN;
   return o;
+}
+
+// NaN, where a sum that has or may have the infinities `reached` may pass through the opposite one: its `terms` finite
+// terms may overflow before they meet it.
+inline std::uint8_t beside_infinity(std::uint8_t reached, double magnitudes, double terms, const Arithmetic& a) {
+  if (!(magnitudes * (1 + gamma(terms, a.u_sum)) <= a.max_sum)) reached |= kPlusInfinity | kMinusInfinity;
+  return reached & kPlusInfinity && reached & kMinusInfinity ? kNaN : kNoOverflow;
 }
 
 template <class T>
@@ -82,6 +91,10 @@ class Sum<Enclosure<V>> {
     total_ += x.v;
     const double m = x.magnitude();
     if (m == 0 && x.exact() && !x.overflow) return;  // adding zero rounds nothing
+    if (m == kInfinity && !math::is_finite(x.v)) {
+      overflow_ = enclosure_detail::added(overflow_, x.overflow);
+      return;
+    }
     radius_ += x.e;
     magnitudes_ += m + x.e;
     variance_ += x.s;
@@ -98,7 +111,10 @@ class Sum<Enclosure<V>> {
     Enclosure<V> y;
     y.v = total_;
     y.overflow = overflow_;
-    if (!math::is_finite(total_)) return y;
+    if (!math::is_finite(total_)) {
+      y.overflow |= beside_infinity(enclosure_detail::non_finite(y), magnitudes_, static_cast<double>(count_), a);
+      return y;
+    }
     if (exact_ && sums_exactly(quantum_, magnitudes_, a.sum) && !a.flush_to_zero)
       return enclosure_detail::rounded_sum(y);
     const double n = static_cast<double>(count_);

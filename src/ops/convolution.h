@@ -3,7 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "numerics/parallel.h"
@@ -38,6 +40,31 @@ inline std::vector<std::int64_t> tap_readers(const Convolution& c, const std::ve
   return reader;
 }
 
+// The matrix that a convolution multiplies by, made where it is needed: row c * taps + k, column j is
+// source[c * channel + table[k * columns + j]], zero where the table says -1.
+inline ColumnPanels unfolding(const double* source, std::int64_t channel, const std::int64_t* table, std::int64_t taps,
+                              std::int64_t columns) {
+  return [=](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+    for (std::int64_t k = k0; k < k1; ++k, panel += kPanelWidth) {
+      const double* from = source + k / taps * channel;
+      const std::int64_t* at = table + k % taps * columns + n0;
+      for (std::int64_t j = 0; j < width; ++j) panel[j] = at[j] < 0 ? 0 : from[at[j]];
+      std::fill(panel + width, panel + kPanelWidth, 0.0);
+    }
+  };
+}
+
+// The same matrix as a whole, of `channels` channels.
+template <class E>
+void unfold(const E* source, std::int64_t channel, const std::int64_t* table, std::int64_t taps, std::int64_t channels,
+            std::int64_t columns, E* unfolded) {
+  for (std::int64_t c = 0; c < channels; ++c, source += channel)
+    for (std::int64_t i = 0; i < taps * columns; ++i) *unfolded++ = table[i] < 0 ? E(0) : source[table[i]];
+}
+
+template <class T>
+inline constexpr bool kTakesPanels = std::is_same_v<T, Enclosure<double>>;
+
 // y[n, m, o] = initial[m] + sum over c, k of x[n, c, o s - p + k d] w[m, c, k]. `initial` may be empty: zero.
 template <class E, class T>
 void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, std::span<const E> initial,
@@ -46,15 +73,17 @@ void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, 
   const std::vector<std::int64_t> table = tap_table(c.window);
   parallel_for(c.batch * c.group, [&](std::int64_t piece) {
     const std::int64_t g = piece % c.group;
-    std::vector<E> unfolded(static_cast<std::size_t>(depth * columns));
-    for (std::int64_t channel = 0; channel < c.depth; ++channel) {
-      const E* source = x.data() + (piece * c.depth + channel) * c.plane();
-      for (std::int64_t i = 0; i < taps * columns; ++i)
-        unfolded[static_cast<std::size_t>(channel * taps * columns + i)] =
-            table[static_cast<std::size_t>(i)] < 0 ? E(0) : source[table[static_cast<std::size_t>(i)]];
+    const E* weights = w.data() + g * c.rows * depth;
+    const E* start = initial.empty() ? nullptr : initial.data() + g * c.rows;
+    const E* image = x.data() + piece * c.depth * c.plane();
+    T* out = y.data() + piece * c.rows * columns;
+    if constexpr (kTakesPanels<T>) {
+      products({c.rows, columns, depth}, weights, unfolding(image, c.plane(), table.data(), taps, columns), start, out);
+    } else {
+      const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(depth * columns));
+      unfold(image, c.plane(), table.data(), taps, c.depth, columns, unfolded.get());
+      products({c.rows, columns, depth}, weights, unfolded.get(), start, out);
     }
-    products({c.rows, columns, depth}, w.data() + g * c.rows * depth, unfolded.data(),
-             initial.empty() ? nullptr : initial.data() + g * c.rows, y.data() + piece * c.rows * columns);
   });
 }
 
@@ -62,23 +91,27 @@ void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, 
 template <class E, class T>
 void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<const E> w, std::span<const E> initial,
                          std::span<T> x) {
-  const std::int64_t taps = c.taps(), plane = c.plane();
+  const std::int64_t taps = c.taps(), plane = c.plane(), positions = c.positions();
   const std::vector<std::int64_t> reader = tap_readers(c, tap_table(c.window));
   parallel_for(c.batch * c.group, [&](std::int64_t piece) {
     const std::int64_t g = piece % c.group;
     std::vector<E> turned(static_cast<std::size_t>(c.depth * c.rows * taps));
-    std::vector<E> unfolded(static_cast<std::size_t>(c.rows * taps * plane));
     for (std::int64_t m = 0; m < c.rows; ++m) {
       const E* kernels = w.data() + (g * c.rows + m) * c.depth * taps;
       for (std::int64_t channel = 0; channel < c.depth; ++channel)
         std::copy_n(kernels + channel * taps, taps, turned.data() + (channel * c.rows + m) * taps);
-      const E* source = y.data() + (piece * c.rows + m) * c.positions();
-      for (std::int64_t i = 0; i < taps * plane; ++i)
-        if (const std::int64_t o = reader[static_cast<std::size_t>(i)]; o >= 0)
-          unfolded[static_cast<std::size_t>(m * taps * plane + i)] = source[o];
     }
-    products({c.depth, plane, c.rows * taps}, turned.data(), unfolded.data(),
-             initial.empty() ? nullptr : initial.data() + g * c.depth, x.data() + piece * c.depth * plane);
+    const ProductShape shape{c.depth, plane, c.rows * taps};
+    const E* start = initial.empty() ? nullptr : initial.data() + g * c.depth;
+    const E* outputs = y.data() + piece * c.rows * positions;
+    T* out = x.data() + piece * c.depth * plane;
+    if constexpr (kTakesPanels<T>) {
+      products(shape, turned.data(), unfolding(outputs, positions, reader.data(), taps, plane), start, out);
+    } else {
+      const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(c.rows * taps * plane));
+      unfold(outputs, positions, reader.data(), taps, c.rows, plane, unfolded.get());
+      products(shape, turned.data(), unfolded.get(), start, out);
+    }
   });
 }
 
@@ -89,11 +122,33 @@ void convolve_weights(const Convolution& c, std::span<const E> y, std::span<cons
   const std::vector<std::int64_t> table = tap_table(c.window);
   for (std::int64_t g = 0; g < c.group; ++g) {
     std::vector<E> left(static_cast<std::size_t>(c.rows * c.batch * columns));
+    for (std::int64_t n = 0; n < c.batch; ++n)
+      for (std::int64_t m = 0; m < c.rows; ++m)
+        std::copy_n(y.data() + ((n * c.group + g) * c.rows + m) * columns, columns,
+                    left.data() + (m * c.batch + n) * columns);
+    const ProductShape shape{c.rows, depth, c.batch * columns};
+    T* out = w.data() + g * c.rows * depth;
+    if constexpr (kTakesPanels<T>) {
+      // Row n * columns + o, column channel * taps + k: what tap k of output o of image n reads.
+      const auto taken = [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+        std::fill(panel, panel + (k1 - k0) * kPanelWidth, 0.0);
+        for (std::int64_t j = 0; j < width; ++j) {
+          const std::int64_t channel = (n0 + j) / taps, *reads = table.data() + (n0 + j) % taps * columns;
+          for (std::int64_t row = k0; row < k1;) {
+            const std::int64_t n = row / columns, end = std::min(k1, (n + 1) * columns);
+            const E* source = x.data() + ((n * c.group + g) * c.depth + channel) * plane;
+            for (; row < end; ++row)
+              if (const std::int64_t i = reads[row - n * columns]; i >= 0)
+                panel[(row - k0) * kPanelWidth + j] = source[i];
+          }
+        }
+      };
+      products(shape, left.data(), ColumnPanels(taken), nullptr, out);
+      continue;
+    }
     std::vector<E> unfolded(static_cast<std::size_t>(c.batch * columns * depth));
     for (std::int64_t n = 0; n < c.batch; ++n) {
       const std::int64_t piece = n * c.group + g;
-      for (std::int64_t m = 0; m < c.rows; ++m)
-        std::copy_n(y.data() + (piece * c.rows + m) * columns, columns, left.data() + (m * c.batch + n) * columns);
       for (std::int64_t channel = 0; channel < c.depth; ++channel)
         for (std::int64_t k = 0; k < taps; ++k)
           for (std::int64_t o = 0; o < columns; ++o)
@@ -101,8 +156,7 @@ void convolve_weights(const Convolution& c, std::span<const E> y, std::span<cons
               unfolded[static_cast<std::size_t>((n * columns + o) * depth + channel * taps + k)] =
                   x[static_cast<std::size_t>((piece * c.depth + channel) * plane + i)];
     }
-    products({c.rows, depth, c.batch * columns}, left.data(), unfolded.data(), static_cast<const E*>(nullptr),
-             w.data() + g * c.rows * depth);
+    products(shape, left.data(), unfolded.data(), static_cast<const E*>(nullptr), out);
   }
 }
 
@@ -123,9 +177,10 @@ void sum_channels(std::int64_t batch, std::int64_t plane, std::span<const E> val
 template <class E, class T>
 void add_to_channels(std::int64_t plane, std::span<const E> values, std::span<T> y) {
   const std::int64_t channels = std::ssize(values);
-  for (std::int64_t i = 0; i < std::ssize(y); ++i) {
-    T& element = y[static_cast<std::size_t>(i)];
-    element = element + T(values[static_cast<std::size_t>(i / plane % channels)]);
+  T* element = y.data();
+  for (std::int64_t row = 0; row * plane < std::ssize(y); ++row) {
+    const T value(values[static_cast<std::size_t>(row % channels)]);
+    for (std::int64_t i = 0; i < plane; ++i, ++element) *element = *element + value;
   }
 }
 

@@ -167,6 +167,7 @@ class Matcher {
     const Tensor* first = input(0);
     switch (term.subject) {
       case Subject::input:  // of elements: below
+      case Subject::output:
       case Subject::result:
       case Subject::option: return true;  // applicable() has seen to it
       case Subject::attribute: return attribute_holds(term, judged_.node);
@@ -205,6 +206,34 @@ class Matcher {
     return std::all_of(entry.terms.begin(), entry.terms.end(), [&](const KnownTerm& term) {
       return term.subject != Subject::input || !elements_of(term).empty();
     });
+  }
+
+  // The elements of an output that no element of an input goes into: zero where all inputs are one, as sums without
+  // terms are.
+  std::optional<std::vector<std::vector<bool>>> unreached(const KnownTerm& term) const {
+    std::vector<Tensor> ones;
+    ones.reserve(judged_.inputs.size());
+    std::vector<const Tensor*> inputs;
+    for (const Tensor* x : judged_.inputs)
+      inputs.push_back(x && is_float(x->dtype()) ? &ones.emplace_back(filled_like(*x, 1)) : x);
+    const auto outputs = evaluate_node(judged_.node, judged_.opset, inputs);
+    if (!outputs) return std::nullopt;
+    std::vector<std::vector<bool>> mask;
+    bool any = false;
+    for (std::size_t k = 0; k < outputs->size(); ++k) {
+      const Tensor& y = (*outputs)[k];
+      mask.emplace_back(static_cast<std::size_t>(y.size()), false);
+      if (static_cast<int>(k) != term.place) continue;
+      for (std::int64_t i = 0; i < y.size(); ++i) {
+        mask.back()[static_cast<std::size_t>(i)] = y.at(i) == 0;
+        any = any || y.at(i) == 0;
+      }
+    }
+    return any ? std::optional(std::move(mask)) : std::nullopt;
+  }
+
+  static Tensor filled_like(const Tensor& x, double value) {
+    return Tensor::from_doubles(x.dtype(), x.shape(), std::vector<double>(static_cast<std::size_t>(x.size()), value));
   }
 
   // The elements of each output that are computed from those elements of an input: NaN is put there, a one everywhere
@@ -253,7 +282,7 @@ class Matcher {
     std::vector<Tensor> cotangents, ones;
     for (std::size_t j = 0; own + j < judged_.inputs.size() && j < outputs->size(); ++j) {
       std::vector<double> values(static_cast<std::size_t>((*outputs)[j].size()), 1.0);
-      ones.push_back(Tensor::from_doubles((*outputs)[j].dtype(), (*outputs)[j].shape(), values));
+      ones.push_back(filled_like((*outputs)[j], 1));
       for (std::size_t i = 0; i < values.size(); ++i)
         if (std::isnan((*outputs)[j].at(static_cast<std::int64_t>(i))))
           values[i] = std::numeric_limits<double>::quiet_NaN();
@@ -278,8 +307,8 @@ class Matcher {
   bool put_right(const KnownDivergence& entry) {
     std::optional<std::vector<std::vector<bool>>> mask;
     for (const KnownTerm& term : entry.terms) {
-      if (term.subject != Subject::input) continue;
-      auto reached = reached_by(term);
+      if (term.subject != Subject::input && term.subject != Subject::output) continue;
+      auto reached = term.subject == Subject::input ? reached_by(term) : unreached(term);
       if (!reached || reshaped_) return false;
       if (mask) {
         for (std::size_t k = 0; k < mask->size(); ++k)

@@ -17,11 +17,11 @@ namespace opdiff {
 
 // One term of a predicate: SUBJECT [NAME or number] RELATION VALUE|VALUE..., or attribute NAME RELATION attribute NAME.
 struct KnownTerm {
-  enum class Subject { input, dtype, attribute, option, rank, dimension, opset, result };
+  enum class Subject { input, output, dtype, attribute, option, rank, dimension, opset, result };
   enum class Relation { is, is_not, like, not_like, less, at_most, greater, at_least };
   Subject subject = Subject::dtype;
   std::string name;  // of an attribute or option
-  int place = 0;     // which input; which dimension of the first input, from the end when negative
+  int place = 0;     // which input or output; which dimension of the first input, from the end when negative
   Relation relation = Relation::is;
   std::vector<std::string> values;
   std::string other;  // the attribute that an attribute is compared with, element by element

@@ -44,15 +44,26 @@ std::optional<int> small_integer(const std::string& text) {
   return value;
 }
 
-const std::map<std::string, Subject> kSubjects = {{"input", Subject::input},         {"dtype", Subject::dtype},
-                                                  {"attribute", Subject::attribute}, {"option", Subject::option},
-                                                  {"rank", Subject::rank},           {"dimension", Subject::dimension},
-                                                  {"opset", Subject::opset},         {"result", Subject::result}};
+const std::map<std::string, Subject> kSubjects = {
+    {"input", Subject::input},   {"output", Subject::output}, {"dtype", Subject::dtype},
+    {"rank", Subject::rank},     {"option", Subject::option}, {"attribute", Subject::attribute},
+    {"result", Subject::result}, {"opset", Subject::opset},   {"dimension", Subject::dimension}};
 const std::map<std::string, Relation> kRelations = {{"is", Relation::is},     {"like", Relation::like},
                                                     {"<", Relation::less},    {"<=", Relation::at_most},
                                                     {">", Relation::greater}, {">=", Relation::at_least}};
 const std::set<std::string> kInputClasses = {"nan", "inf", "-inf", "-0", "subnormal", "lowest"};
+const std::set<std::string> kOutputClasses = {"unreached"};
 const std::set<std::string> kResults = {"refused"};
+
+// Subjects whose values are of a set of words, and 'is not' is not for them.
+const std::set<std::string>* words_for(Subject subject) {
+  switch (subject) {
+    case Subject::input: return &kInputClasses;
+    case Subject::output: return &kOutputClasses;
+    case Subject::result: return &kResults;
+    default: return nullptr;
+  }
+}
 
 Expected<void> check_values(const KnownTerm& term) {
   const bool pattern = term.relation == Relation::like || term.relation == Relation::not_like;
@@ -62,15 +73,12 @@ Expected<void> check_values(const KnownTerm& term) {
   if (ordered && !numeric && term.subject != Subject::attribute)
     return make_error("only attribute, rank, dimension and opset can be compared with < <= > >=");
   if (pattern && term.subject != Subject::attribute) return make_error("only an attribute can be like a pattern");
-  if (term.relation == Relation::is_not && (term.subject == Subject::input || term.subject == Subject::result))
-    return make_error("'is not' is not for {}", term.subject == Subject::input ? "input" : "result");
+  const std::set<std::string>* const words = words_for(term.subject);
+  if (term.relation == Relation::is_not && words) return make_error("'is not' is not for input, output and result");
   for (const std::string& value : term.values) {
     if (value.empty()) return make_error("a value is missing");
     if ((ordered || numeric) && !known_number(value)) return make_error("'{}' is no number", value);
-    if (term.subject == Subject::input && !kInputClasses.contains(value))
-      return make_error("'{}' is none of {}", value, fmt::join(kInputClasses, ", "));
-    if (term.subject == Subject::result && !kResults.contains(value))
-      return make_error("'{}' is none of {}", value, fmt::join(kResults, ", "));
+    if (words && !words->contains(value)) return make_error("'{}' is none of {}", value, fmt::join(*words, ", "));
     if (term.subject == Subject::dtype && !parse_dtype(value)) return make_error("'{}' is no dtype", value);
   }
   return {};
@@ -92,11 +100,11 @@ Expected<KnownTerm> parse_term(std::string_view text) {
   if (term.subject == Subject::attribute || term.subject == Subject::option) {
     term.name = next();
   } else if (term.subject == Subject::dimension ||
-             (term.subject == Subject::input && at < words.size() && words[at] != "is")) {
+             ((term.subject == Subject::input || term.subject == Subject::output) && at < words.size() &&
+              words[at] != "is")) {
     const auto place = small_integer(next());
-    if (!place || (term.subject == Subject::input && *place < 0))
-      return make_error("term '{}': expected the number of {}", text,
-                        term.subject == Subject::input ? "an input" : "a dimension");
+    if (!place || (term.subject != Subject::dimension && *place < 0))
+      return make_error("term '{}': expected a number after {}", text, subject);
     term.place = *place;
   }
   std::string word = next();

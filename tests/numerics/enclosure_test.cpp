@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "numerics/product.h"
+#include "numerics/sum.h"
+
 namespace opdiff {
 namespace {
 
@@ -57,6 +60,29 @@ TEST(Overflow, OfAnArgument) {
   EXPECT_GE(tanh(maybe(0.5, kPlusInfinity)).e, 1 - std::tanh(0.5));
   EXPECT_GE(erf(maybe(0.5, kMinusInfinity)).e, 1 + std::erf(0.5));
   EXPECT_EQ(tanh(maybe(0.5, kNaN)).overflow, kNaN);
+}
+
+TEST(Overflow, BesideAnInfinity) {
+  const E infinite(kInfinity), plus = maybe(1, kPlusInfinity), minus = maybe(1, kMinusInfinity);
+  EXPECT_EQ((infinite + plus).overflow, kPlusInfinity);
+  EXPECT_EQ((infinite + minus).overflow, kMinusInfinity | kNaN);
+  EXPECT_EQ((infinite + E(1.0)).overflow, kNoOverflow);
+  E vanishing(1e-45);
+  vanishing.e = 1e-44;
+  EXPECT_EQ((infinite * vanishing).overflow, kPlusInfinity | kMinusInfinity | kNaN);
+  EXPECT_EQ((infinite * E(1e-45)).overflow, kNoOverflow);
+  EXPECT_EQ((infinite / plus).overflow & kNaN, kNaN);
+  EXPECT_EQ((plus / infinite).overflow, kNaN);
+  EXPECT_EQ((E(1.0) / infinite).overflow, kNoOverflow);
+  for (const double other : {3e38, 1e38}) {  // twice the first overflows, twice the second does not
+    Sum<E> sum;
+    for (const double term : {other, other, -kInfinity}) sum.add(E(term));
+    EXPECT_EQ(sum.result().overflow, other > 2e38 ? kNaN : kNoOverflow);
+    E product;
+    const double a[] = {1, 1, 1}, b[] = {other, other, -kInfinity};
+    products({1, 1, 3}, a, b, static_cast<const double*>(nullptr), &product);
+    EXPECT_EQ(product.overflow, other > 2e38 ? kNaN : kNoOverflow);
+  }
 }
 
 TEST(Overflow, OfAMaximum) {

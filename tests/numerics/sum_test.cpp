@@ -100,7 +100,8 @@ TEST(SumOfEnclosures, HoldsEveryOrder) {
 TEST(Dot, AgreesWithNaiveSums) {
   Rng rng(3);
   for (int i = 0; i < 400; ++i) {
-    const std::int64_t m = rng.integer(1, 9), n = rng.integer(1, 40), k = rng.integer(0, 60);
+    const std::int64_t m = rng.integer(1, 9), n = rng.integer(1, 40);
+    const std::int64_t k = i % 20 == 19 ? rng.integer(250, 600) : rng.integer(0, 60);  // beyond one panel
     std::vector<double> a = draw(rng, static_cast<std::size_t>(m * k), i % kCharacters),
                         b = draw(rng, static_cast<std::size_t>(k * n), (i + 1) % kCharacters),
                         start = draw(rng, static_cast<std::size_t>(m), 0);
@@ -183,6 +184,17 @@ TEST(ExactSums, HaveRadiusZeroUpToTheLastBit) {
   EXPECT_TRUE(enclosed_dot({1, 2}, {1, 1}, &start).exact());
   const double odd = 0x1p-30;
   EXPECT_FALSE(enclosed_dot({1, 2}, {1, 1}, &odd).exact());
+}
+
+TEST(ExactSums, OfF64WhoseMagnitudesDoubleCannotAddUp) {
+  // 2^-1021 and the smallest number: no f64, and the double sum of the two is 2^-1021.
+  const ProfileScope scope(inner_f32(DType::f64));
+  Sum<Enclosure<Quad>> sum;
+  for (const double term : {0x1p-1022, 0x1p-1022, 0x1p-1074}) sum.add(Enclosure<Quad>(term));
+  EXPECT_FALSE(sum.result().exact());
+  Sum<Enclosure<Quad>> less;
+  for (const double term : {0x1p-1022, 0x1p-1023, 0x1p-1074}) less.add(Enclosure<Quad>(term));
+  EXPECT_TRUE(less.result().exact());
 }
 
 TEST(ExactSums, AreTheSameInEveryOrder) {

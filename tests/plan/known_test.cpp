@@ -116,6 +116,17 @@ TEST(Known, ElementsAreFollowedThroughWindows) {
   EXPECT_EQ(Case(right).set(2, 2).matched(entries), -1) << "its window holds none";
 }
 
+TEST(Known, ElementsThatNothingGoesInto) {
+  const auto entries = known(entry("ConvTranspose", "output 0 is unreached"));
+  const Case right("ConvTranspose", {{"strides", std::vector<std::int64_t>{2}}},
+                   {floats({1, 1, 2}, {0, 3}), floats({1, 1, 1}, {2})});
+  EXPECT_EQ(Case(right).set(1, 7).matched(entries), 0);
+  EXPECT_EQ(Case(right).set(0, 7).matched(entries), -1) << "0 is computed here";
+  EXPECT_EQ(Case(right).set(0, 7).set(1, 7).matched(entries), -1);
+  const Case none("ConvTranspose", {}, {floats({1, 1, 2}, {0, 3}), floats({1, 1, 1}, {2})});
+  EXPECT_EQ(Case(none).set(0, 7).matched(entries), -1);
+}
+
 TEST(Known, ReductionsAreReachedWhole) {
   const auto entries = known(entry("ReduceMean", "input is inf"));
   const double inf = std::numeric_limits<double>::infinity();
