@@ -12,6 +12,7 @@
 #include "graph/onnx_writer.h"
 #include "graph/text.h"
 #include "plan/operator_check.h"
+#include "report/status.h"
 #include "workers/open.h"
 
 namespace opdiff {
@@ -141,11 +142,7 @@ Expected<int> check_on(const CheckArguments& a, const MetaOperator& op, DType dt
   return total.cases + total.known == 0 ? kCannotRun : kClean;
 }
 
-// 3 outranks 1, 1 outranks 2.
-int worse(int a, int b) {
-  const auto rank = [](int status) { return status == kDefect ? 2 : status == kCannotRun ? 1 : status; };
-  return rank(a) >= rank(b) ? a : b;
-}
+int worse(int a, int b) { return rank(RunStatus(a)) >= rank(RunStatus(b)) ? a : b; }
 
 Expected<int> check(const CheckArguments& a) {
   OPDIFF_TRY(const MetaOperator* const op, operator_named(a.op, a.gradient));

@@ -227,16 +227,20 @@ void add_forms_command(CLI::App& app, int* status) {
   forms->require_subcommand(0, 1);
   forms->add_option("--kind", a->kind, "equivalence or fusion; default both")
       ->check(CLI::IsMember({"equivalence", "fusion"}));
+  auto name = std::make_shared<std::string>();
+  forms->add_option("form", *name, "one form: the same as `show`");
   forms->footer(
-      "Without a subcommand the forms are listed, one a line.\n\nExamples:\n  opdiff forms\n  opdiff forms show "
+      "Without a form or a subcommand the forms are listed, one a line.\n\nExamples:\n  opdiff forms\n  opdiff forms "
       "conv-bn\n  opdiff forms check conv-bn --backends onnxruntime,onednn:postops=1");
-  forms->callback([a, forms, status] {
+  forms->callback([a, forms, name, status] {
     if (!forms->get_subcommands().empty()) return;
-    list(*a);
     *status = kClean;
+    if (!name->empty())
+      *status = show(*name);
+    else
+      list(*a);
   });
 
-  auto name = std::make_shared<std::string>();
   CLI::App* shown = forms->add_subcommand("show", "One form: its mathematics, conditions and parameters");
   shown->add_option("form", *name, "its name")->required();
   shown->footer("Example:\n  opdiff forms show conv-bn");

@@ -76,6 +76,11 @@ Expected<Loaded> load(const Arguments& arguments) {
     for (const char* name : {"label", "labels"})
       if (const auto found = split.extra.find(name); found != split.extra.end() && is_integer(found->second.dtype()))
         loaded.labels = found->second.to_int64s();
+  } else if (fs::path(arguments.input).extension() == ".npy") {
+    if (loaded.graph.inputs.size() != 1)
+      return make_error("{}: has {} inputs; an .npy holds one, an .npz all by name", arguments.model,
+                        loaded.graph.inputs.size());
+    OPDIFF_TRY(loaded.inputs[loaded.graph.inputs[0].name], read_npy(arguments.input));
   } else {
     OPDIFF_TRY(Tensor picture, read_picture(arguments, loaded.graph));
     loaded.inputs[loaded.graph.inputs[0].name] = std::move(picture);
@@ -194,7 +199,8 @@ void add_infer_command(CLI::App& app, int* status) {
   CLI::App* command = app.add_subcommand("infer", "Class probabilities of a picture, with what arithmetic can move");
   command->add_option("model", arguments->model, "the ONNX file: one output, [rows, classes]")->required();
   command
-      ->add_option("input", arguments->input, "a PNG picture, or inputs by name (.npz; an array `label` is compared)")
+      ->add_option("input", arguments->input,
+                   "a PNG picture, the only input (.npy), or inputs by name (.npz; an array `label` is compared)")
       ->required();
   command->add_option("--backends", arguments->backends, "specs, separated by commas; may be repeated");
   command->add_option("--recipe", arguments->recipe, "whose [transform] a picture goes through");

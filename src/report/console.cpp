@@ -100,6 +100,10 @@ class Console {
                                              plural(comparison_.nodes.size(), "node"),
                                              plural(comparison_.backends.size(), "backend"),
                                              all_checked() ? "" : " in what could be checked: see the warnings");
+    } else if (record_.status.front().by_policy) {
+      verdict =
+          red("REFUSED") +
+          fmt::format(": {}: nothing is proven wrong; the limits that were asked for are not met", record_.model_file);
     } else {
       const std::array<std::string_view, 4> words = {"CLEAN", "DEFECT", "CANNOT RUN", "CRASHED"};
       verdict = red(std::string(words[static_cast<std::size_t>(status)])) + ": " + record_.model_file;

@@ -5,7 +5,6 @@
 #include <set>
 
 namespace opdiff {
-namespace {
 
 int rank(RunStatus status) {
   switch (status) {
@@ -16,6 +15,8 @@ int rank(RunStatus status) {
   }
   return 0;
 }
+
+namespace {
 
 class Lines {
  public:
@@ -31,13 +32,15 @@ class Lines {
     if (!result_.comparison.stopped.empty()) add_stopped();
     if (result_.comparison.interrupted)
       add(RunStatus::cannot_run, "interrupted: what follows is what was done until then");
-    std::stable_sort(lines_.begin(), lines_.end(),
-                     [](const StatusLine& a, const StatusLine& b) { return rank(a.status) > rank(b.status); });
+    std::stable_sort(lines_.begin(), lines_.end(), [](const StatusLine& a, const StatusLine& b) {
+      return std::pair(rank(a.status), !a.by_policy) > std::pair(rank(b.status), !b.by_policy);
+    });
     return std::move(lines_);
   }
 
  private:
   void add(RunStatus status, std::string reason) { lines_.push_back({status, std::move(reason)}); }
+  void refuse(std::string reason) { lines_.push_back({RunStatus::defect, std::move(reason), true}); }
   void add_death(const std::string& spec, std::string reason) {
     dead_.insert(spec);
     add(RunStatus::crashed, std::move(reason));
@@ -113,8 +116,8 @@ class Lines {
       add(RunStatus::cannot_run, fmt::format("whole model on {}: {}", name, reading.reason));
     }
     if (reading.wrong && policy_.fail_on && *policy_.fail_on <= Rung::unlikely && blamed_.count(name) == 0) {
-      add(RunStatus::defect, fmt::format("whole model on {}: off by {:.3g} times the noise floor (--fail-on {})", name,
-                                         reading.error(), to_string(*policy_.fail_on)));
+      refuse(fmt::format("whole model on {}: off by {:.3g} times the noise floor (--fail-on {})", name, reading.error(),
+                         to_string(*policy_.fail_on)));
     }
     // Too far from the reference is no proof: honest errors add up. Other shapes, and NaN for numbers, do not.
     if (reading.outcome == OutcomeKind::ok && (reading.wrong_shape || reading.non_finite_differs) && !is_blamed(name)) {
@@ -122,8 +125,8 @@ class Lines {
                                          reading.wrong_shape ? reading.reason : "other values are infinite or NaN"));
     }
     if (whole.contract && whole.contract->broken > 0) {
-      add(RunStatus::defect, fmt::format("whole model on {}: {} of {} output elements break --rtol/--atol", name,
-                                         whole.contract->broken, whole.contract->elements));
+      refuse(fmt::format("whole model on {}: {} of {} output elements break --rtol/--atol", name,
+                         whole.contract->broken, whole.contract->elements));
     }
   }
 
@@ -144,9 +147,9 @@ class Lines {
         const Verdict* verdict = outcome.worst();
         if (verdict == nullptr || verdict->rung < *policy_.fail_on || policy_.accepts(*verdict, node)) continue;
         if (is_culprit(node.id, spec) || outcome.known) continue;
-        add(RunStatus::defect,
-            fmt::format("{} ({}) on {}: {}{}{} (--fail-on {})", node.id, node.op, spec, to_string(verdict->rung),
-                        verdict->explanation.empty() ? "" : ": ", verdict->explanation, to_string(*policy_.fail_on)));
+        refuse(fmt::format("{} ({}) on {}: {}{}{} (--fail-on {})", node.id, node.op, spec, to_string(verdict->rung),
+                           verdict->explanation.empty() ? "" : ": ", verdict->explanation,
+                           to_string(*policy_.fail_on)));
       }
     }
   }

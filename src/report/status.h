@@ -15,6 +15,7 @@ namespace opdiff {
 // `fail_on`. Best first; the number is the program's exit status, the worst of a run is by rank(): a backend's death
 // outranks a defect, a defect outranks what could not be run.
 enum class RunStatus { clean = 0, defect = 1, cannot_run = 2, crashed = 3 };
+int rank(RunStatus status);
 std::string_view to_string(RunStatus status);  // "clean", "defect", "cannot-run", "crashed"
 
 struct Policy {
@@ -30,7 +31,8 @@ struct Policy {
 
 struct StatusLine {
   RunStatus status;
-  std::string reason;  // one line, names backend and node
+  std::string reason;      // one line, names backend and node
+  bool by_policy = false;  // nothing is proven wrong: --fail-on, --rtol or --atol refuses it
 };
 // Whether each of its nodes, alone on that backend, is explained by an entry of known.toml.
 bool is_known_divergence(const Comparison& comparison, const Culprit& culprit);

@@ -53,8 +53,7 @@ int compare(const MetaOperator& op, bool spoil) {
       const auto quick = quick_pass(op, call, output, got, right[k], yardstick[k], profile.name, "formula", true);
       Attempt attempt(op, call, output, got, right[k]);
       const bool was_exact = attempt.done();
-      const bool explained =
-          was_exact || attempt.explain(Rung::rounding, yardstick[k], profile.name, "formula");
+      const bool explained = was_exact || attempt.explain(Rung::rounding, yardstick[k], profile.name, "formula");
       EXPECT_EQ(quick.has_value(), explained && !was_exact && !op.unspecified) << op.name << " case " << index;
       if (!quick || !explained) continue;
       SCOPED_TRACE(std::string(op.name) + " case " + std::to_string(index));
