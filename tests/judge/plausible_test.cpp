@@ -146,10 +146,13 @@ TEST(NoiseFloorComparison, SuspectsWhatStandsOut) {
   const Tensor reference = f32({1, 2, 3, 4});
   const FloorComparison close = compare_with_floor(f32({1.25, 2, 3, 4}), reference, floor);
   EXPECT_EQ(close.max, 1);
-  EXPECT_EQ(close.rms, 0.5);
+  EXPECT_NEAR(close.rms, 0.5 * 3 / 3.46, 0.001) << "four elements: 3.46 is their limit";
   EXPECT_FALSE(close.suspect);
   EXPECT_TRUE(compare_with_floor(f32({1 + 2.75, 2, 3, 4}), reference, floor).suspect) << "largest above 10";
   EXPECT_TRUE(compare_with_floor(f32({2, 3, 4, 5}), reference, floor).suspect) << "root mean square above 3";
+  const std::vector<double> one{0.25};
+  EXPECT_FALSE(compare_with_floor(f32({1 + 0.8}), f32({1}), one).suspect) << "3.2 of a single element is chance";
+  EXPECT_TRUE(compare_with_floor(f32({1 + 1.6}), f32({1}), one).suspect) << "6.4 is not";
   const FloorComparison nan = compare_with_floor(f32({std::nan(""), 2, 3, 4}), reference, floor);
   EXPECT_TRUE(nan.suspect && nan.non_finite_differs);
   EXPECT_FALSE(compare_with_floor(f32({HUGE_VAL}), f32({HUGE_VAL}), std::vector<double>{1}).suspect);
