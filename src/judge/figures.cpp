@@ -86,7 +86,8 @@ FloorComparison compare_with_floor(const Tensor& got, const Tensor& reference, s
     result.max = std::max(result.max, ratio);
   }
   if (n > 0)
-    result.rms = std::sqrt(squares / static_cast<double>(n)) * kSuspectRms / std::max(kSuspectRms, rms_quantile(n, kOdds));
+    result.rms =
+        std::sqrt(squares / static_cast<double>(n)) * kSuspectRms / std::max(kSuspectRms, rms_quantile(n, kOdds));
   result.suspect = result.rms > kSuspectRms || result.max > kSuspectMax || result.non_finite_differs;
   result.figures = classic_figures(y, c, is_float(got.dtype()) ? format_of(got.dtype()) : kF64);
   return result;

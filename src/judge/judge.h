@@ -41,8 +41,8 @@ std::vector<Verdict> judge_node(const Node& node, int opset, std::span<const Ten
 
 // Compares with a measured noise floor (section 6): error / s per element, root mean square and largest.
 struct FloorComparison {
-  // Root mean square of error / s. Of few elements (seven or less) it exceeds 3 by chance: on a scale on which 3 is what
-  // honest normal errors reach with odds of 1e-9 (6.1 of one element).
+  // Root mean square of error / s. Of few elements (seven or less) it exceeds 3 by chance: on a scale on which 3 is
+  // what honest normal errors reach with odds of 1e-9 (6.1 of one element).
   double rms = 0;
   double max = 0;  // largest error / s
   bool suspect = false;

@@ -102,14 +102,6 @@ T decayed(const Exact& g, const Exact& x, bool decays, const T& decay) {
   return decays ? T(g) + decay * T(x) : T(g);
 }
 
-// What a kernel writes to memory before the next one reads it: rounded to 16-bit storage, where that is narrower.
-template <class T>
-T stored(const T& x, DType storage) {
-  if (!profiles_differ(storage)) return x;
-  const ProfileScope scope(inner_storage(storage));
-  return x * T(1);
-}
-
 // What a sample's states are like: zero before the first step.
 enum class StateKind { signed_values, squares };
 

@@ -5,6 +5,7 @@
 #include "ops/convolution.h"
 #include "ops/evaluate.h"
 #include "ops/op.h"
+#include "ops/rounded_scalar.h"
 
 namespace opdiff::operators {
 namespace {
@@ -86,7 +87,9 @@ summation, and in whether the products of each tap are added up in a tensor of t
   static constexpr std::string_view kGradientDocumentation =
       R"(dX[n, c, o] = sum over m, k of dY[n, m, o s - p + k d] W[c, m, k], a convolution
 dW[c, m, k] = sum over n, o of X[n, c, o] dY[n, m, o s - p + k d]
-dB[m] = sum over n, i of dY[n, m, i])";
+dB[m] = sum over n, i of dY[n, m, i]
+dW of 16-bit tensors may be added up image by image, each sum stored (torch's convolutions of volumes).)";
+  static std::vector<std::string_view> gradient_formulas() { return {"one sum", "each image's sum stored"}; }
 
   template <class T>
   static void gradient(GradientFrame<T>& frame) {
@@ -94,8 +97,29 @@ dB[m] = sum over n, i of dY[n, m, i])";
     const Convolution c = geometry(frame.call());
     const auto dy = frame.cotangent();
     if (frame.wants(0)) convolve(c, dy, frame.input(1), std::span<const Exact>(), frame.gradient(0));
-    if (frame.wants(1)) convolve_weights(c, frame.input(0), dy, frame.gradient(1));
+    if (frame.wants(1)) {
+      const DType storage = frame.call().dtype(0);
+      if (frame.formula() == 1 && profiles_differ(storage))
+        add_image_by_image(c, frame.input(0), dy, storage, frame.gradient(1));
+      else
+        convolve_weights(c, frame.input(0), dy, frame.gradient(1));
+    }
     if (frame.wants(2)) sum_channels(c.batch, c.plane(), dy, frame.gradient(2));
+  }
+
+  template <class Exact, class T>
+  static void add_image_by_image(const Convolution& c, std::span<const Exact> x, std::span<const Exact> dy,
+                                 DType storage, std::span<T> dw) {
+    Convolution image = c;
+    image.batch = 1;
+    const auto count = static_cast<std::size_t>(c.batch);
+    const std::size_t inputs = x.size() / std::max<std::size_t>(count, 1),
+                      outputs = dy.size() / std::max<std::size_t>(count, 1);
+    std::vector<T> sum(dw.size());
+    for (std::size_t n = 0; n < count; ++n) {
+      convolve_weights(image, x.subspan(n * inputs, inputs), dy.subspan(n * outputs, outputs), std::span<T>(sum));
+      for (std::size_t i = 0; i < dw.size(); ++i) dw[i] = stored(n == 0 ? sum[i] : dw[i] + sum[i], storage);
+    }
   }
 
   static Reduction gradient_reduction(const GradientCall& gradient, int which, std::int64_t index) {
