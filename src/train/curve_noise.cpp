@@ -8,12 +8,12 @@
 
 #include "base/format.h"
 #include "base/rng.h"
-#include "judge/judge.h"
 
 namespace opdiff {
 namespace {
 
 constexpr double kUnitsOfRoundoff = 2;
+constexpr double kMostRms = 3, kMost = 10;  // times the noise, as of a floor (docs/numerics.md, section 6)
 constexpr std::array kNames = {"training loss", "test loss", "test accuracy"};
 
 // A value of each, in the order of kNames, at each of these steps, after which there was a test.
@@ -48,10 +48,6 @@ std::vector<std::int64_t> common_steps(const std::vector<const Curves*>& trainin
   for (const auto& [step, n] : count)
     if (n == trainings.size()) steps.push_back(step);
   return steps;
-}
-
-Tensor first_of(const std::vector<double>& values, std::size_t count) {
-  return Tensor::from_doubles(DType::f64, {static_cast<std::int64_t>(count)}, std::span(values).first(count));
 }
 
 }  // namespace
@@ -92,13 +88,20 @@ Expected<CurveReading> read_curves(const Curves& curves, const Curves& base, std
     std::vector<double> sorted = noise;
     std::sort(sorted.begin(), sorted.end());
     for (double& s : noise) s = std::max(s, sorted[sorted.size() / 2]);
-    const FloorComparison compared = compare_with_floor(first_of(own[k], epochs), first_of(right[k], epochs), noise);
-    reading.inside &= !compared.suspect;
-    if (reading.worst.empty() || compared.rms > reading.rms) {
-      reading.rms = compared.rms;
+    double squares = 0, max = 0;
+    for (std::size_t epoch = 0; epoch < epochs; ++epoch) {
+      const double off = std::fabs(own[k][epoch] - right[k][epoch]);
+      const double distance = off == 0 ? 0 : noise[epoch] > 0 && std::isfinite(off) ? off / noise[epoch] : HUGE_VAL;
+      squares += distance * distance;
+      max = std::max(max, distance);
+    }
+    const double rms = std::sqrt(squares / static_cast<double>(epochs));
+    reading.inside &= rms <= kMostRms && max <= kMost;
+    if (reading.worst.empty() || rms > reading.rms) {
+      reading.rms = rms;
       reading.worst = kNames[k];
     }
-    reading.max = std::max(reading.max, compared.max);
+    reading.max = std::max(reading.max, max);
   }
   return reading;
 }
