@@ -31,6 +31,7 @@ struct SideOutcome {
     NodeOutcome outcome;
   };
   std::vector<NodeAlone> nodes;
+  std::map<std::string, Verdict> explained;  // outputs of the whole that the readings would have called wrong
 
   bool any_node(const std::function<bool(const NodeOutcome&)>& holds) const {
     return std::any_of(nodes.begin(), nodes.end(), [&](const NodeAlone& node) { return holds(node.outcome); });
@@ -321,6 +322,10 @@ class FormChecker {
         const Floor& floor = cases[k]->oracle.floors[side];
         o.plain_reading = read_side(o.plain, one, cases[k]->oracle.centre, floor);
         o.whole_reading = read_side(o.whole, one, cases[k]->oracle.centre, floor);
+        if (o.whole_reading.wrong) {
+          o.explained = explained_outputs(o.whole, one, cases[k]->c);
+          o.whole_reading = read_side(o.whole, one, cases[k]->oracle.centre, floor, o.explained);
+        }
         for (std::size_t i = 0; i < one.graph.nodes.size() && next + i < alone.nodes.size(); ++i) {
           const auto& by_backend = alone.nodes[next + i].backends;
           if (const auto found = by_backend.find(backends[b].plain); found != by_backend.end())
@@ -365,10 +370,16 @@ class FormChecker {
     ++row.cases;
     if (o.known() || anomaly) return {};  // the figures are those of honest runs
     ++row.honest;
-    ++row.rungs[static_cast<std::size_t>(o.rung())];
+    Rung worst = o.rung();
+    for (const auto& [name, verdict] : o.explained) worst = std::max(worst, verdict.rung);
+    ++row.rungs[static_cast<std::size_t>(worst)];
+    const auto explain = [&](const Verdict& v) {
+      if (v.rung > Rung::rounding && v.rung < Rung::unlikely)
+        ++row.explanations[fmt::format("{}: {}", to_string(v.rung), v.explanation)];
+    };
     for (const SideOutcome::NodeAlone& node : o.nodes)
-      if (const Verdict* v = node.outcome.worst(); v && v->rung > Rung::rounding && v->rung < Rung::unlikely)
-        ++row.explanations[fmt::format("{}: {}", to_string(v->rung), v->explanation)];
+      if (const Verdict* v = node.outcome.worst()) explain(*v);
+    for (const auto& [name, verdict] : o.explained) explain(verdict);
     row.plain.keep(o.plain_reading);
     row.whole.keep(o.whole_reading);
     row.difference.keep(read_difference(o.whole.outputs, one.oracle.floors[side], definition, one.oracle.floors[0]));

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/format.h"
+#include "graph/uses.h"
+#include "judge/judge.h"
 #include "reference/differentiate.h"
 #include "reference/evaluate.h"
 #include "reference/noise.h"
@@ -199,7 +202,8 @@ FloorComparison read_output(const Tensor& got, DType expected, const Tensor& cen
   return compare_with_floor(widened(got), centre, floor);
 }
 
-Reading read_side(const Outcome& outcome, const RunnableSide& side, const TensorMap& centre, const Floor& floor) {
+Reading read_side(const Outcome& outcome, const RunnableSide& side, const TensorMap& centre, const Floor& floor,
+                  const std::map<std::string, Verdict>& apart) {
   Reading worst;
   worst.outcome = outcome.kind;
   worst.reason = outcome.reason;
@@ -207,12 +211,39 @@ Reading read_side(const Outcome& outcome, const RunnableSide& side, const Tensor
   for (const ValueInfo& output : side.graph.outputs) {
     const auto right = centre.find(output.name);
     const auto got = outcome.outputs.find(output.name);
-    if (right == centre.end() || got == outcome.outputs.end()) continue;
+    if (right == centre.end() || got == outcome.outputs.end() || apart.count(output.name)) continue;
     const FloorComparison one = read_output(got->second, output.dtype, right->second, floor.at(output.name));
     worst.wrong_shape = worst.wrong_shape || got->second.shape() != right->second.shape();
     keep_worst(worst, output.name, one);
   }
   return worst;
+}
+
+std::map<std::string, Verdict> explained_outputs(const Outcome& outcome, const RunnableSide& side,
+                                                 const RunnableCase& c) {
+  std::map<std::string, Verdict> explained;
+  std::set<std::string> made;  // by nodes that read something
+  const auto is_made = [&](const std::string& name) { return made.count(name) > 0; };
+  const Visitor visit = [&](const NodeVisit& visit) -> Expected<void> {
+    const Node& node = *visit.node;
+    const std::vector<std::string> names = slot_names(node);
+    if (names.empty()) return {};
+    if (std::none_of(names.begin(), names.end(), is_made)) {
+      std::vector<const Tensor*> got;
+      for (const std::string& name : node.outputs) {
+        const auto found = outcome.outputs.find(name);
+        got.push_back(found == outcome.outputs.end() ? nullptr : &found->second);
+      }
+      const std::vector<Verdict> verdicts = judge_node(node, side.graph.opset(node.domain), visit.inputs, got);
+      for (std::size_t k = 0; k < verdicts.size(); ++k)
+        if (got[k] && !verdicts[k].unproven && verdicts[k].rung < Rung::unlikely)
+          explained[node.outputs[k]] = verdicts[k];
+    }
+    made.insert(node.outputs.begin(), node.outputs.end());
+    return {};
+  };
+  if (!evaluate_graph(side.graph, inputs_of(side.graph, c.inputs), visit)) return {};
+  return explained;
 }
 
 Reading read_difference(const TensorMap& a, const Floor& floor_a, const TensorMap& b, const Floor& floor_b) {

@@ -2,12 +2,14 @@
 // each side how far roundings drive it from them (docs/numerics.md, section 6).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "forms/builder.h"
 #include "graph/training.h"
+#include "judge/verdict.h"
 #include "plan/reading.h"
 
 namespace opdiff {
@@ -49,8 +51,13 @@ Expected<CaseOracle> make_oracle(const RunnableCase& c);
 
 // One output against the centre, in multiples of `floor`.
 FloorComparison read_output(const Tensor& got, DType expected, const Tensor& centre, const std::vector<double>& floor);
-// All outputs of a side that the centre has, worst first by error().
-Reading read_side(const Outcome& outcome, const RunnableSide& side, const TensorMap& centre, const Floor& floor);
+// All outputs of a side that the centre has, but those of `apart`; the worst by error().
+Reading read_side(const Outcome& outcome, const RunnableSide& side, const TensorMap& centre, const Floor& floor,
+                  const std::map<std::string, Verdict>& apart = {});
+// Outputs that one node makes of what is given to the graph are that node alone: the ladder's verdicts of those that it
+// explains. A floor knows roundings; the ladder knows approximations and conventions, too.
+std::map<std::string, Verdict> explained_outputs(const Outcome& outcome, const RunnableSide& side,
+                                                 const RunnableCase& c);
 // Two sides' results against each other: what honest arithmetic of both explains.
 Reading read_difference(const TensorMap& a, const Floor& floor_a, const TensorMap& b, const Floor& floor_b);
 
