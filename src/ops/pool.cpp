@@ -44,6 +44,13 @@ Patch patch_at(const Window& w, std::int64_t out) {
   return patch;
 }
 
+Patches::Patches(const Window& window) : start_{0} {
+  for (std::int64_t o = 0; o < window.output_size(); ++o) {
+    patch_at(window, o).visit([&](std::int64_t i) { positions_.push_back(i); });
+    start_.push_back(positions_.size());
+  }
+}
+
 Expected<Window> pool_window(const Call& call) {
   const Shape& x = call.shape(0);
   if (x.size() < 3 || x.size() > 5) return make_error("X has shape {}, expected 3 to 5 dimensions", to_string(x));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -30,6 +31,20 @@ struct Patch {
   bool contains(const std::int64_t (&position)[3]) const;
 };
 Patch patch_at(const Window& window, std::int64_t out);
+
+// The positions of every window, to be read for many planes.
+class Patches {
+ public:
+  explicit Patches(const Window& window);
+  std::span<const std::int64_t> of(std::int64_t out) const {
+    const auto o = static_cast<std::size_t>(out);
+    return std::span(positions_).subspan(start_[o], start_[o + 1] - start_[o]);
+  }
+
+ private:
+  std::vector<std::size_t> start_;
+  std::vector<std::int64_t> positions_;
+};
 
 // Checks X and kernel_shape and reads the window.
 Expected<Window> pool_window(const Call& call);

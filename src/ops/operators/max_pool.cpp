@@ -64,25 +64,33 @@ output is smaller than ceil(input / stride) and than the shape that its own chec
     const auto x = frame.input(0);
     using Exact = typename Frame<T>::Exact;
     const auto nothing = static_cast<Exact>(least(call.dtype(0), true));
+    const Patches patches(window);
     parallel_for(call.shape(0)[0] * call.shape(0)[1], [&](std::int64_t p) {
       const Exact* source = x.data() + p * plane;
       for (std::int64_t o = 0; o < outputs; ++o) {
         Exact largest = nothing;
-        patch_at(window, o).visit([&](std::int64_t i) { largest = maximum(largest, source[i]); });
+        for (const std::int64_t i : patches.of(o)) largest = maximum(largest, source[i]);
         y[static_cast<std::size_t>(p * outputs + o)] = T(largest);
       }
     });
   }
 
-  // Index of the maximum of output element `index` in X, row-major; -1 where the window is empty.
-  static std::int64_t position_of(const Call& call, const Window& window, std::int64_t index) {
-    const Tensor& x = *call.tensor(0);
-    const std::int64_t first = index / window.output_size() * element_count(window.input);
-    std::int64_t best = -1;
-    patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
-      if (best < 0 || x.at(first + i) > x.at(best) || (x.at(first + i) != x.at(first + i) && x.at(best) == x.at(best)))
-        best = first + i;
-    });
+  // Index in X, row-major, of the maximum of each output element; -1 where the window is empty.
+  static std::vector<std::int64_t> maxima(const Call& call, const Window& window) {
+    const std::vector<double> x = call.tensor(0)->to_doubles();
+    const std::int64_t plane = element_count(window.input), outputs = window.output_size();
+    const Patches patches(window);
+    std::vector<std::int64_t> best;
+    best.reserve(static_cast<std::size_t>(element_count(pool_shape(call, window))));
+    for (std::int64_t p = 0; p < call.shape(0)[0] * call.shape(0)[1]; ++p) {
+      const double* source = x.data() + p * plane;
+      for (std::int64_t o = 0; o < outputs; ++o) {
+        std::int64_t at = -1;
+        for (const std::int64_t i : patches.of(o))
+          if (at < 0 || source[i] > source[at] || (source[i] != source[i] && source[at] == source[at])) at = i;
+        best.push_back(at < 0 ? -1 : p * plane + at);
+      }
+    }
     return best;
   }
 
@@ -98,10 +106,10 @@ combination is a subgradient. A NaN is a maximum.)";
     const Window window = *pool_window(call);
     const auto dy = frame.cotangent();
     const auto dx = frame.gradient(0);
+    const std::vector<std::int64_t> best = maxima(call, window);
     std::vector<Sum<T>> sums(dx.size());
     for (std::size_t o = 0; o < dy.size(); ++o)
-      if (const std::int64_t at = position_of(call, window, static_cast<std::int64_t>(o)); at >= 0)
-        sums[static_cast<std::size_t>(at)].add(T(dy[o]));
+      if (best[o] >= 0) sums[static_cast<std::size_t>(best[o])].add(T(dy[o]));
     for (std::size_t i = 0; i < dx.size(); ++i) dx[i] = sums[i].result();
   }
 
@@ -111,11 +119,11 @@ combination is a subgradient. A NaN is a maximum.)";
     const Window window = *pool_window(call);
     const std::vector<double> dy = gradient.cotangent(0)->to_doubles();
     const std::int64_t plane = element_count(window.input);
+    const std::vector<std::int64_t> maximum_of = maxima(call, window);
     std::vector<double> last(static_cast<std::size_t>(x.size())), shared = last;
     for (std::size_t o = 0; o < dy.size(); ++o) {
       const auto index = static_cast<std::int64_t>(o);
-      const std::int64_t first = index / window.output_size() * plane;
-      const std::int64_t best = position_of(call, window, index);
+      const std::int64_t first = index / window.output_size() * plane, best = maximum_of[o];
       if (best < 0) continue;
       std::vector<std::size_t> equals;
       patch_at(window, index % window.output_size()).visit([&](std::int64_t i) {
@@ -146,11 +154,9 @@ combination is a subgradient. A NaN is a maximum.)";
     const Shape shape = pool_shape(call, window);
     const std::int64_t plane = element_count(window.input);
     const bool columns = call.integer("storage_order", 0) == 1;
-    std::vector<std::int64_t> indices(static_cast<std::size_t>(element_count(shape)));
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      const std::int64_t best = position_of(call, window, static_cast<std::int64_t>(i));
-      indices[i] = columns && best >= 0 ? best / plane * plane + column_major(window, best % plane) : best;
-    }
+    std::vector<std::int64_t> indices = maxima(call, window);
+    for (std::int64_t& best : indices)
+      if (columns && best >= 0) best = best / plane * plane + column_major(window, best % plane);
     return Tensor::from_int64s(DType::i64, shape, indices);
   }
 
