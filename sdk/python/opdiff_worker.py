@@ -16,6 +16,7 @@ message (`Unsupported` and NotImplementedError: `unsupported`, MemoryError: `out
 """
 import array
 import ctypes
+import gc
 import json
 import math
 import mmap
@@ -371,6 +372,7 @@ def serve(backend):
     os.set_inheritable(SOCKET, False)
     connection = socket.socket(fileno=SOCKET)
     loop = _Loop(backend)
+    gc.freeze()  # a framework's hundred thousand objects stay: looking through them takes longer than a small graph
     while True:
         received = _receive(connection)
         if received is None:

@@ -31,25 +31,30 @@ auto with_integer(DType dtype, F f) {
 
 }  // namespace
 
-Tensor Tensor::zeros(DType dtype, Shape shape) {
+Tensor Tensor::for_overwrite(DType dtype, Shape shape) {
   Tensor result(nullptr);
   result.dtype_ = dtype;
   result.shape_ = std::move(shape);
   result.size_ = element_count(result.shape_);
   result.data_ = allocate(result.byte_size());
+  return result;
+}
+
+Tensor Tensor::zeros(DType dtype, Shape shape) {
+  Tensor result = for_overwrite(dtype, std::move(shape));
   std::memset(result.data_.get(), 0, result.byte_size());
   return result;
 }
 
 Tensor Tensor::from_bytes(DType dtype, Shape shape, std::span<const std::byte> bytes) {
-  Tensor result = zeros(dtype, std::move(shape));
+  Tensor result = for_overwrite(dtype, std::move(shape));
   OPDIFF_CHECK(bytes.size() == result.byte_size());
   if (!bytes.empty()) std::memcpy(result.data_.get(), bytes.data(), bytes.size());
   return result;
 }
 
 Tensor Tensor::from_doubles(DType dtype, Shape shape, std::span<const double> values) {
-  Tensor result = zeros(dtype, std::move(shape));
+  Tensor result = for_overwrite(dtype, std::move(shape));
   OPDIFF_CHECK(static_cast<std::int64_t>(values.size()) == result.size());
   const std::size_t n = values.size();
   switch (dtype) {
@@ -86,7 +91,7 @@ Tensor Tensor::from_int64s(DType dtype, Shape shape, std::span<const std::int64_
     const std::vector<double> doubles(values.begin(), values.end());
     return from_doubles(dtype, std::move(shape), doubles);
   }
-  Tensor result = zeros(dtype, std::move(shape));
+  Tensor result = for_overwrite(dtype, std::move(shape));
   OPDIFF_CHECK(static_cast<std::int64_t>(values.size()) == result.size());
   with_integer(dtype, [&](auto zero) {
     using T = decltype(zero);
@@ -116,13 +121,12 @@ std::int64_t Tensor::int_at(std::int64_t index) const {
 }
 
 std::vector<double> Tensor::to_doubles() const {
-  std::vector<double> values(static_cast<std::size_t>(size_));
   if (dtype_ == DType::f32) {
     const auto in = as<float>();
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = in[i];
-  } else {
-    for (std::int64_t i = 0; i < size_; ++i) values[static_cast<std::size_t>(i)] = at(i);
+    return {in.begin(), in.end()};
   }
+  std::vector<double> values(static_cast<std::size_t>(size_));
+  for (std::int64_t i = 0; i < size_; ++i) values[static_cast<std::size_t>(i)] = at(i);
   return values;
 }
 

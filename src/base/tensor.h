@@ -18,6 +18,8 @@ class Tensor {
   Tensor() : Tensor(zeros(DType::f32, {0})) {}
 
   static Tensor zeros(DType dtype, Shape shape);
+  // Its bytes are whatever was there: for a caller that writes every one.
+  static Tensor for_overwrite(DType dtype, Shape shape);
   // Copies `bytes`, whose length must be element_count * dtype_size (CHECKed).
   static Tensor from_bytes(DType dtype, Shape shape, std::span<const std::byte> bytes);
   // Rounds each value once to `dtype` (nearest even; integers: truncation of values that are in range).

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/file.h"
+#include "base/memory.h"
 #include "cli/commands.h"
 #include "cli/interruption.h"
 #include "cli/progress_line.h"
@@ -269,6 +270,8 @@ Expected<int> run_training(const Arguments& arguments) {
 
   OpenOptions open;
   open.threads = arguments.threads;
+  open.over_and_over = true;
+  keep_freed_memory();
   open.limits.prepare_seconds = open.limits.run_seconds = arguments.time_limit;
   open.limits.interrupted = watch_for_interruption();
   Backends backends(open);

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <thread>
 
+#include "base/memory.h"
+
 namespace opdiff {
 namespace fs = std::filesystem;
 namespace {
@@ -149,6 +151,11 @@ Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed,
 
 void let_threads_spin(Program* program) {
   for (const char* name : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) program->environment.erase(name);
+}
+
+void let_freed_memory_stay(Program* program) {
+  const std::string most = std::to_string(kKeptBytes);
+  program->environment["MALLOC_MMAP_THRESHOLD_"] = program->environment["MALLOC_TRIM_THRESHOLD_"] = most;
 }
 
 Expected<void> preload_memory_counter(Program* program) {

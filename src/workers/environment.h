@@ -35,6 +35,9 @@ Expected<Launch> launch_of(const Manifest& manifest, const Installed& installed,
 // Undoes what keeps the pool from spinning: for a worker that has the machine to itself.
 void let_threads_spin(Program* program);
 
+// keep_freed_memory() (base/memory.h) for a worker.
+void let_freed_memory_stay(Program* program);
+
 // The program will count its memory (sdk/preload/peak_memory.cpp).
 Expected<void> preload_memory_counter(Program* program);
 

@@ -12,6 +12,7 @@ Expected<std::unique_ptr<Backend>> open_nested(const BackendSpec& spec, const Op
   if (spec.name != "faulty") {
     OPDIFF_TRY(auto launch, resolve(spec, options.threads));
     if (options.alone) let_threads_spin(&launch.program);
+    if (options.over_and_over) let_freed_memory_stay(&launch.program);
     if (options.count_memory) OPDIFF_RETURN_IF_ERROR(preload_memory_counter(&launch.program));
     OPDIFF_TRY(auto backend, WorkerBackend::start(std::move(launch), options.limits, options.even_dead));
     return backend;

@@ -11,10 +11,11 @@ namespace opdiff {
 
 struct OpenOptions {
   WorkerLimits limits;
-  int threads = 0;            // per worker; 0: as many as the machine has
-  bool even_dead = false;     // see WorkerBackend::start
-  bool alone = false;         // no other worker, nor the engine, computes while this one does: its threads may spin
-  bool count_memory = false;  // Outcome::peak_bytes: sdk/preload in the worker, the framework's own arenas off
+  int threads = 0;             // per worker; 0: as many as the machine has
+  bool even_dead = false;      // see WorkerBackend::start
+  bool alone = false;          // no other worker, nor the engine, computes while this one does: its threads may spin
+  bool over_and_over = false;  // the same graphs run again and again: the worker keeps what it frees (base/memory.h)
+  bool count_memory = false;   // Outcome::peak_bytes: sdk/preload in the worker, the framework's own arenas off
 };
 
 // Starts the worker and says hello. `faulty:base=SPEC,...` opens the base and plants the fault (workers/faulty.h). The

@@ -30,7 +30,7 @@ Expected<FileDescriptor> make_arena(const ArenaBuilder& builder) {
     if (ftruncate(arena.get(), static_cast<off_t>(size)) != 0) {
       return make_error("cannot make {} bytes of shared memory: {}", size, strerror(errno));
     }
-    void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, arena.get(), 0);
+    void* map = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, arena.get(), 0);
     if (map == MAP_FAILED) return make_error("cannot map {} bytes of shared memory: {}", size, strerror(errno));
     builder.copy_to({static_cast<std::byte*>(map), size});
     munmap(map, size);
@@ -58,7 +58,7 @@ Expected<Tensor> read_tensor(const FileDescriptor& arena, DType dtype, const Sha
   if (static_cast<std::uint64_t>(offset) > size || bytes > size - static_cast<std::uint64_t>(offset)) {
     return make_error("{} bytes at offset {} do not lie in shared memory of {} bytes", bytes, offset, size);
   }
-  Tensor tensor = Tensor::zeros(dtype, shape);
+  Tensor tensor = Tensor::for_overwrite(dtype, shape);
   auto rest = tensor.mutable_bytes();
   while (!rest.empty()) {
     const ssize_t got = pread(arena.get(), rest.data(), rest.size(), offset);
