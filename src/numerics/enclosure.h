@@ -89,7 +89,7 @@ double outward(double e) {
 
 // The rounding that ends every operation: adds u(|v| + e), and eta or lambda where the result may be subnormal.
 template <class V>
-Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
+[[gnu::always_inline]] inline Enclosure<V> rounded(Enclosure<V> x, bool can_underflow) {
   const Arithmetic& a = arithmetic();
   const double m = x.magnitude();
   if (!(x.s == x.s)) x.s = kInfinity;                       // nothing times infinitely much: not known
@@ -240,7 +240,7 @@ bool is_exact_product(V, V, V) {
 // No rounding happens when the operands are exact and the result is a number of the inner format: a correctly rounded
 // operation then returns it.
 template <class V>
-bool is_exact_step(const Enclosure<V>& a, const Enclosure<V>& b, V v) {
+[[gnu::always_inline]] inline bool is_exact_step(const Enclosure<V>& a, const Enclosure<V>& b, V v) {
   if (!a.exact() || !b.exact() || !math::is_finite(v)) return false;
   const double d = static_cast<double>(v);
   return static_cast<V>(d) == v && representable(d, arithmetic().inner) && std::fabs(d) <= arithmetic().max &&

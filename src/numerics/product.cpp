@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "numerics/sum.h"
 
 namespace opdiff {
@@ -23,67 +26,134 @@ constexpr int kLanes = 8;
 static_assert(kPanelWidth == 2 * kLanes);
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 using LaneMask = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
+#define OPDIFF_FOR_EACH_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 // The sums of one row of a against a panel's columns, so far.
 struct alignas(64) Tile {
   Lanes value[2], magnitudes[2], squares[2];
+
+  DotSums<double> operator[](std::int64_t j) const {
+    return {value[j / kLanes][j % kLanes], magnitudes[j / kLanes][j % kLanes], squares[j / kLanes][j % kLanes]};
+  }
 };
 
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) void add_to_tile(std::int64_t k_count,
-                                                                                               const double* a,
-                                                                                               const double* panel,
-                                                                                               Tile* tile) {
-  const Lanes zero{};
-  const LaneMask absolute = ~(LaneMask{} + (std::int64_t{1} << 63));
-  Lanes sum[2] = {tile->value[0], tile->value[1]};
-  Lanes size[2] = {tile->magnitudes[0], tile->magnitudes[1]};
-  Lanes square[2] = {tile->squares[0], tile->squares[1]};
-  for (std::int64_t k = 0; k < k_count; ++k) {
-    const Lanes factor = zero + a[k];
-    for (int half = 0; half < 2; ++half) {
-      Lanes column;
-      __builtin_memcpy(&column, panel + k * kPanelWidth + half * kLanes, sizeof column);
-      const Lanes p = factor * column;
-      sum[half] += p;
-      size[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(p) & absolute);
-      const Lanes both = p * p + sum[half] * sum[half];
-      square[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(both) & (p != zero));
-    }
-  }
+// One term of each of a row's sums.
+[[gnu::always_inline]] inline void add_term(double factor, const double* row, Tile* tile) {
+  const Lanes zero{}, factors = zero + factor;
   for (int half = 0; half < 2; ++half) {
-    tile->value[half] = sum[half];
-    tile->magnitudes[half] = size[half];
-    tile->squares[half] = square[half];
+    Lanes column;
+    __builtin_memcpy(&column, row + half * kLanes, sizeof column);
+    const Lanes p = factors * column;
+    tile->value[half] += p;
+    tile->magnitudes[half] +=
+        reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(p) & ~(LaneMask{} + (std::int64_t{1} << 63)));
+    const Lanes both = p * p + tile->value[half] * tile->value[half];
+    tile->squares[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(both) & (p != zero));
   }
 }
 
+OPDIFF_FOR_EACH_MACHINE void add_to_tile(std::int64_t k_count, const double* a, const double* panel, Tile* tile) {
+  Tile sums = *tile;
+  for (std::int64_t k = 0; k < k_count; ++k) add_term(a[k], panel + k * kPanelWidth, &sums);
+  *tile = sums;
+}
+
+// Terms `first` to `last` of a row; the panel begins at row k0 of its matrix.
+OPDIFF_FOR_EACH_MACHINE void add_some_to_tile(const SparseRows& a, std::int64_t first, std::int64_t last,
+                                              std::int64_t k0, const double* panel, Tile* tile) {
+  Tile sums = *tile;
+  for (std::int64_t i = first; i < last; ++i)
+    add_term(a.values[static_cast<std::size_t>(i)], panel + (a.columns[static_cast<std::size_t>(i)] - k0) * kPanelWidth,
+             &sums);
+  *tile = sums;
+}
+
+OPDIFF_FOR_EACH_MACHINE bool all_finite(const double* panel, std::int64_t rows) {
+  Lanes sum{};
+  for (std::int64_t i = 0; i < rows * kPanelWidth; i += kLanes) {
+    Lanes x;
+    __builtin_memcpy(&x, panel + i, sizeof x);
+    sum += x * 0;  // NaN of what is not finite
+  }
+  bool finite = true;
+  for (int lane = 0; lane < kLanes; ++lane) finite = finite && sum[lane] == 0;
+  return finite;
+}
+
+// The left matrix of a product: dense, sparse, or both; a zero times what is not finite needs the dense one.
+struct Left {
+  const double* dense;
+  const SparseRows* sparse;
+  std::int64_t k;
+
+  // At least its elements that are not zero, k ascending.
+  std::span<const double> row(std::int64_t m) const {
+    if (!sparse) return {dense + m * k, static_cast<std::size_t>(k)};
+    return std::span(sparse->values).subspan(start(m), start(m + 1) - start(m));
+  }
+  // Of element i of row(m).
+  std::int64_t column(std::int64_t m, std::size_t i) const {
+    return sparse ? sparse->columns[start(m) + i] : static_cast<std::int64_t>(i);
+  }
+  std::size_t start(std::int64_t m) const {
+    return static_cast<std::size_t>(sparse->starts[static_cast<std::size_t>(m)]);
+  }
+};
+
+// Where out[m, n] is and what its sum starts with: row by row, or as out[n, m] with an initial value for each n.
+struct Placement {
+  ProductShape shape;
+  bool transposed;
+  const double* initial;
+
+  std::int64_t index(std::int64_t m, std::int64_t n) const { return transposed ? n * shape.m + m : m * shape.n + n; }
+  const double* start(std::int64_t m, std::int64_t n) const {
+    return initial ? initial + (transposed ? n : m) : nullptr;
+  }
+};
+
 constexpr std::int64_t kPanelRows = 256;  // of a panel that stays in the first cache
 
-// Gives the sums of out[m, n] to take(m, n, sums).
+// Gives the sums of out[m, n0 ...] to take(m, n0, width, tile).
 template <class Take>
-void dot_sums(const ProductShape& shape, const double* a, const ColumnPanels& b, const double* initial,
-              const Take& take) {
+void dot_sums(const Left& a, const ColumnPanels& b, const Placement& place, const Take& take) {
+  const ProductShape& shape = place.shape;
   std::vector<double> panel(static_cast<std::size_t>(std::min(shape.k, kPanelRows) * kPanelWidth));
   std::vector<Tile> tiles(static_cast<std::size_t>(shape.m));
+  std::vector<std::int64_t> next;  // the first entry of each sparse row that was not added yet
   for (std::int64_t n = 0; n < shape.n; n += kPanelWidth) {
     const std::int64_t width = std::min(kPanelWidth, shape.n - n);
     for (std::int64_t m = 0; m < shape.m; ++m) {
-      const Lanes start = Lanes{} + (initial ? initial[m] : 0), size = Lanes{} + (initial ? std::fabs(initial[m]) : 0);
-      tiles[static_cast<std::size_t>(m)] = {{start, start}, {size, size}, {Lanes{}, Lanes{}}};
+      Tile& tile = tiles[static_cast<std::size_t>(m)] = {};
+      for (std::int64_t j = 0; place.initial && j < width; ++j) {
+        const double start = *place.start(m, n + j);
+        tile.value[j / kLanes][j % kLanes] = 0 + start;
+        tile.magnitudes[j / kLanes][j % kLanes] = std::fabs(start);
+      }
     }
+    if (a.sparse) next.assign(a.sparse->starts.begin(), a.sparse->starts.end() - 1);
     for (std::int64_t k = 0; k < shape.k; k += kPanelRows) {
       const std::int64_t end = std::min(k + kPanelRows, shape.k);
       b(n, width, k, end, panel.data());
-      for (std::int64_t m = 0; m < shape.m; ++m)
-        add_to_tile(end - k, a + m * shape.k + k, panel.data(), &tiles[static_cast<std::size_t>(m)]);
+      const bool skips_zeros = a.sparse && (!a.dense || all_finite(panel.data(), end - k));
+      for (std::int64_t m = 0; m < shape.m; ++m) {
+        Tile* const tile = &tiles[static_cast<std::size_t>(m)];
+        if (!a.sparse) {
+          add_to_tile(end - k, a.dense + m * shape.k + k, panel.data(), tile);
+          continue;
+        }
+        std::int64_t& first = next[static_cast<std::size_t>(m)];
+        std::int64_t last = first;
+        const std::int64_t row_end = a.sparse->starts[static_cast<std::size_t>(m) + 1];
+        while (last < row_end && a.sparse->columns[static_cast<std::size_t>(last)] < end) ++last;
+        if (skips_zeros)
+          add_some_to_tile(*a.sparse, first, last, k, panel.data(), tile);
+        else
+          add_to_tile(end - k, a.dense + m * shape.k + k, panel.data(), tile);
+        first = last;
+      }
     }
-    for (std::int64_t m = 0; m < shape.m; ++m) {
-      const Tile& tile = tiles[static_cast<std::size_t>(m)];
-      for (std::int64_t j = 0; j < width; ++j)
-        take(m, n + j,
-             DotSums<double>{tile.value[j / kLanes][j % kLanes], tile.magnitudes[j / kLanes][j % kLanes],
-                             tile.squares[j / kLanes][j % kLanes]});
-    }
+    for (std::int64_t m = 0; m < shape.m; ++m) take(m, n, width, tiles[static_cast<std::size_t>(m)]);
   }
 }
 
@@ -94,13 +164,14 @@ int lowest_of(const double* x, std::int64_t count, std::int64_t stride) {
   return quantum;
 }
 
-constexpr std::int64_t kLook = 4;
+constexpr std::int64_t kLook = 4;  // elements, at least, for a bound
 
 // The lowest bits of the rows of a matrix: products are multiples of the product of two such.
 class RowQuanta {
  public:
-  RowQuanta(const double* x, const ProductShape& shape) : x_(x), k_(shape.k) {
-    for (std::int64_t m = 0; m < shape.m; ++m) bound_.push_back(lowest_of(x + m * k_, std::min(kLook, k_), 1));
+  RowQuanta(const Left& a, std::int64_t rows) : a_(a) {
+    for (std::int64_t m = 0; m < rows; ++m)
+      bound_.push_back(lowest_of(a.row(m).first(std::min<std::size_t>(kLook, a.row(m).size()))));
     exact_.assign(bound_.size(), false);
   }
   // Not below of(m); kNoQuantum where all that was looked at is zero.
@@ -108,15 +179,16 @@ class RowQuanta {
   int of(std::int64_t m) {
     const auto place = static_cast<std::size_t>(m);
     if (!exact_[place]) {
-      bound_[place] = lowest_of(x_ + m * k_, k_, 1);
+      bound_[place] = lowest_of(a_.row(m));
       exact_[place] = true;
     }
     return bound_[place];
   }
 
  private:
-  const double* x_;
-  std::int64_t k_;
+  static int lowest_of(std::span<const double> row) { return opdiff::lowest_of(row.data(), std::ssize(row), 1); }
+
+  const Left& a_;
   std::vector<int> bound_;
   std::vector<bool> exact_;
 };
@@ -129,11 +201,19 @@ class ColumnQuanta {
     look(n);
     return bound_[n % kPanelWidth];
   }
+  // The largest of at_most() for the first `width` columns of n's panel.
+  int at_most_of_all(std::int64_t n, std::int64_t width) {
+    look(n);
+    return *std::max_element(bound_, bound_ + width);
+  }
   int of(std::int64_t n) {
     look(n);
-    int& quantum = exact_[n % kPanelWidth];
-    if (quantum == kUnknown) quantum = lowest_of(column(n), k_, kPanelWidth);
-    return quantum;
+    const std::int64_t j = n % kPanelWidth;
+    if (!exact_[j]) {
+      bound_[j] = lowest_of(column(n), k_, kPanelWidth);
+      exact_[j] = true;
+    }
+    return bound_[j];
   }
   // Column n, with a step of kPanelWidth.
   const double* column(std::int64_t n) {
@@ -146,27 +226,50 @@ class ColumnQuanta {
   }
 
  private:
-  static constexpr int kUnknown = -kNoQuantum;
-
   void look(std::int64_t n) {
     const std::int64_t first = n / kPanelWidth * kPanelWidth;
     if (first == first_) return;
     first_ = first;
     whole_.clear();
-    double head[kLook * kPanelWidth];
-    const std::int64_t rows = std::min(kLook, k_);
-    b_(first, std::min(kPanelWidth, n_ - first), 0, rows, head);
+    std::vector<double> head(static_cast<std::size_t>(std::max(kLook, k_ / 64) * kPanelWidth));
+    const std::int64_t rows = std::min(std::max(kLook, k_ / 64), k_);
+    b_(first, std::min(kPanelWidth, n_ - first), 0, rows, head.data());
     for (std::int64_t j = 0; j < kPanelWidth; ++j) {
-      bound_[j] = lowest_of(head + j, rows, kPanelWidth);
-      exact_[j] = kUnknown;
+      bound_[j] = lowest_of(head.data() + j, rows, kPanelWidth);
+      exact_[j] = false;
     }
   }
 
   const ColumnPanels& b_;
   std::int64_t n_, k_, first_ = -1;
-  int bound_[kPanelWidth] = {}, exact_[kPanelWidth] = {};
+  int bound_[kPanelWidth] = {};
+  bool exact_[kPanelWidth] = {};
   std::vector<double> whole_;
 };
+
+// What the radius and the variance of a sum are made of, under the profile in scope.
+struct SumErrors {
+  double gamma, half_eta;      // radius: gamma magnitudes + half_eta
+  double rounding, underflow;  // variance: rounding squares + underflow
+  double max;
+};
+
+// The enclosures of a tile's sums that round and overflow nowhere: `plain` where that is so.
+struct alignas(64) TileEnclosures {
+  Lanes radius[2], variance[2];
+  LaneMask plain[2];
+};
+
+// `exact`: the largest magnitudes of which nothing may be rounded.
+OPDIFF_FOR_EACH_MACHINE void enclose_tile(const Tile& tile, const SumErrors& errors, double exact,
+                                          TileEnclosures* result) {
+  for (int half = 0; half < 2; ++half) {
+    const Lanes radius = (errors.gamma * tile.magnitudes[half] + errors.half_eta) * kOutward;
+    result->radius[half] = radius;
+    result->variance[half] = errors.rounding * tile.squares[half] + errors.underflow;
+    result->plain[half] = (tile.magnitudes[half] > exact) & (tile.magnitudes[half] + radius <= errors.max);
+  }
+}
 
 // Turns the sums of one output into its enclosure, under the profile in scope. `terms` is the length of the dot
 // product, the initial value included; the magnitudes are of the finite terms.
@@ -203,6 +306,13 @@ class Encloser {
     y.overflow = sum_overflow(y.value(), sums.magnitudes, y.e, a_.max_sum);
     return enclosure_detail::rounded_sum(y);
   }
+
+  SumErrors errors() const {
+    return {gamma_, terms_ * a_.eta_sum / 2, static_cast<double>(rounding_), static_cast<double>(underflow_),
+            a_.max_sum};
+  }
+  // Magnitudes above this are of no sum that is_exact(): its quantum is at most `quantum`.
+  double exact_up_to(int quantum) const { return exact_limit(quantum, a_.sum); }
 
  private:
   const Arithmetic& a_;
@@ -276,56 +386,120 @@ void products(const ProductShape& s, const double* a, const double* b, const dou
   });
 }
 
-void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
-  products(
-      s, a,
-      [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
-        for (std::int64_t k = k0; k < k1; ++k, panel += kPanelWidth) {
-          std::copy_n(b + k * s.n + n0, width, panel);
-          std::fill(panel + width, panel + kPanelWidth, 0.0);
-        }
-      },
-      initial, out);
-}
+namespace {
 
-void products(const ProductShape& s, const double* a, const ColumnPanels& b, const double* initial,
-              Enclosure<double>* out) {
-  RowQuanta rows(a, s);
+void enclose_products(const Left& a, const ColumnPanels& b, const Placement& place, Enclosure<double>* out) {
+  const ProductShape& s = place.shape;
+  RowQuanta rows(a, s.m);
   ColumnQuanta columns(b, s);
-  const Encloser<double> enclose(static_cast<double>(s.k) + (initial ? 1 : 0));
+  const Encloser<double> enclose(static_cast<double>(s.k) + (place.initial ? 1 : 0));
+  const SumErrors errors = enclose.errors();
+  const bool narrows = arithmetic().inner.digits < arithmetic().sum.digits;
   std::vector<double> magnitudes;
   const bool flushes = arithmetic().flush_to_zero;
   if (flushes) magnitudes.resize(static_cast<std::size_t>(s.m * s.n));
-  dot_sums(s, a, b, initial, [&](std::int64_t m, std::int64_t n, DotSums<double> x) {
-    const double* start = initial ? initial + m : nullptr;
+  const auto one = [&](std::int64_t m, std::int64_t n, DotSums<double> x) {
+    const double* const start = place.start(m, n);
     if (std::isinf(x.value)) {
       x.magnitudes = start && std::isfinite(*start) ? std::fabs(*start) : 0;
       const double* column = columns.column(n);
-      for (std::int64_t k = 0; k < s.k; ++k)
-        if (const double p = a[m * s.k + k] * column[k * kPanelWidth]; std::isfinite(p)) x.magnitudes += std::fabs(p);
+      const std::span<const double> row = a.row(m);
+      for (std::size_t i = 0; i < row.size(); ++i)
+        if (const double p = row[i] * column[a.column(m, i) * kPanelWidth]; std::isfinite(p))
+          x.magnitudes += std::fabs(p);
     }
     // A bound first: most sums are not exact, and the whole row and column need not be looked at then.
     int quantum = product_quantum(rows.at_most(m), columns.at_most(n), start);
     if (enclose.is_exact(quantum, x.magnitudes)) quantum = product_quantum(rows.of(m), columns.of(n), start);
-    out[m * s.n + n] = enclose(x.value, x, quantum);
-    if (flushes) magnitudes[static_cast<std::size_t>(m * s.n + n)] = x.magnitudes;
+    if (flushes) magnitudes[static_cast<std::size_t>(place.index(m, n))] = x.magnitudes;
+    return enclose(x.value, x, quantum);
+  };
+  dot_sums(a, b, place, [&](std::int64_t m, std::int64_t n, std::int64_t width, const Tile& tile) {
+    TileEnclosures fast;
+    enclose_tile(tile, errors,
+                 enclose.exact_up_to(product_quantum(rows.at_most(m), columns.at_most_of_all(n, width), nullptr)),
+                 &fast);
+    Enclosure<double>* y = out + place.index(m, n);
+    const std::int64_t step = place.transposed ? s.m : 1;
+    for (std::int64_t j = 0; j < width; ++j, y += step) {
+      const std::int64_t half = j / kLanes, lane = j % kLanes;
+      if (!fast.plain[half][lane] || flushes) {
+        *y = one(m, n + j, tile[j]);
+        continue;
+      }
+      *y = {};
+      y->v = tile.value[half][lane];
+      y->e = fast.radius[half][lane];
+      y->s = fast.variance[half][lane];
+      if (narrows) *y = enclosure_detail::rounded_sum(*y);
+    }
   });
   if (!flushes) return;
   const double lambda = arithmetic().lambda_sum;
-  std::vector<double> flushed(a, a + s.m * s.k);
+  std::vector<double> flushed(a.dense, a.dense + s.m * s.k);
   flush(flushed.data(), s.m * s.k, lambda);
   const ColumnPanels flushed_b = [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1,
                                      double* panel) {
     b(n0, width, k0, k1, panel);
     flush(panel, (k1 - k0) * kPanelWidth, lambda);
   };
-  dot_sums(s, flushed.data(), flushed_b, initial, [&](std::int64_t m, std::int64_t n, const DotSums<double>& without) {
-    const std::int64_t i = m * s.n + n;
-    const double lost = magnitudes[static_cast<std::size_t>(i)] - without.magnitudes;
-    if (!(lost > 0 && lost < kInfinity)) return;
-    out[i].e += lost * kOutward;
-    out[i].s += lost * lost;
-  });
+  dot_sums({flushed.data(), nullptr, s.k}, flushed_b, place,
+           [&](std::int64_t m, std::int64_t n, std::int64_t width, const Tile& without) {
+             for (std::int64_t j = 0; j < width; ++j) {
+               const std::int64_t i = place.index(m, n + j);
+               const double lost = magnitudes[static_cast<std::size_t>(i)] - without[j].magnitudes;
+               if (!(lost > 0 && lost < kInfinity)) continue;
+               out[i].e += lost * kOutward;
+               out[i].s += lost * lost;
+             }
+           });
+}
+
+ColumnPanels panels_of(const double* b, std::int64_t columns) {
+  return [=](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+    for (std::int64_t k = k0; k < k1; ++k, panel += kPanelWidth) {
+      std::copy_n(b + k * columns + n0, width, panel);
+      std::fill(panel + width, panel + kPanelWidth, 0.0);
+    }
+  };
+}
+
+// Of a matrix that is mostly zeros; nullopt of others.
+std::optional<SparseRows> sparse(const ProductShape& s, const double* a) {
+  const auto count = static_cast<std::size_t>(s.m * s.k);
+  std::size_t zeros = 0;
+  for (std::size_t i = 0; i < count; ++i) zeros += a[i] == 0;
+  if (zeros * 2 < count || count == 0) return std::nullopt;
+  SparseRows rows;
+  rows.columns.reserve(count - zeros);
+  rows.values.reserve(count - zeros);
+  for (std::int64_t m = 0; m < s.m; ++m, a += s.k) {
+    for (std::int64_t k = 0; k < s.k; ++k) {
+      if (a[k] == 0) continue;
+      rows.columns.push_back(k);
+      rows.values.push_back(a[k]);
+    }
+    rows.starts.push_back(std::ssize(rows.values));
+  }
+  return rows;
+}
+
+}  // namespace
+
+void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
+  products(s, a, panels_of(b, s.n), initial, out);
+}
+
+void products(const ProductShape& s, const double* a, const ColumnPanels& b, const double* initial,
+              Enclosure<double>* out) {
+  const std::optional<SparseRows> some = arithmetic().flush_to_zero ? std::nullopt : sparse(s, a);
+  enclose_products({a, some ? &*some : nullptr, s.k}, b, {s, false, initial}, out);
+}
+
+void transposed_products(const ProductShape& s, const SparseRows& a, const double* b, const double* initial,
+                         Enclosure<double>* out) {
+  OPDIFF_CHECK(!arithmetic().flush_to_zero);
+  enclose_products({nullptr, &a, s.k}, panels_of(b, s.n), {s, true, initial}, out);
 }
 
 void products(const ProductShape& s, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 #include "numerics/enclosure.h"
 #include "numerics/working.h"
@@ -38,5 +39,14 @@ using ColumnPanels =
 void products(const ProductShape& shape, const double* a, const ColumnPanels& b, const double* initial,
               Enclosure<double>* out);
 void products(const ProductShape& shape, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out);
+
+// A matrix by its elements that are not zero: those of row m are [starts[m], starts[m + 1]), in ascending columns.
+struct SparseRows {
+  std::vector<std::int64_t> starts = {0}, columns;
+  std::vector<double> values;
+};
+// out[n, m] = initial[n] + sum_k a[m, k] b[k, n]; every b is finite, and no subnormals are flushed.
+void transposed_products(const ProductShape& shape, const SparseRows& a, const double* b, const double* initial,
+                         Enclosure<double>* out);
 
 }  // namespace opdiff

@@ -9,9 +9,14 @@ Arithmetic constants_of(const Profile& p) {
           p.function_ulps,         p.flush_to_zero, p.inner,          p.sum};
 }
 
-thread_local const Arithmetic* current = nullptr;
-
 }  // namespace
+
+constinit thread_local const Arithmetic* profile_detail::current = nullptr;
+
+const Arithmetic& profile_detail::outside() {
+  static const Arithmetic f32 = constants_of(inner_f32(DType::f32));
+  return f32;
+}
 
 Profile inner_f32(DType storage) {
   if (storage == DType::f64) return {"inner-f64", kF64, kF64, kF64};
@@ -25,14 +30,11 @@ Profile inner_storage(DType storage) {
 
 bool profiles_differ(DType storage) { return storage == DType::f16 || storage == DType::bf16; }
 
-const Arithmetic& arithmetic() {
-  static const Arithmetic fallback = constants_of(inner_f32(DType::f32));
-  return current ? *current : fallback;
+ProfileScope::ProfileScope(const Arithmetic& arithmetic) : own_(arithmetic), outer_(profile_detail::current) {
+  profile_detail::current = &own_;
 }
-
-ProfileScope::ProfileScope(const Profile& profile) : own_(constants_of(profile)), outer_(current) { current = &own_; }
-ProfileScope::ProfileScope(const Arithmetic& arithmetic) : own_(arithmetic), outer_(current) { current = &own_; }
-ProfileScope::~ProfileScope() { current = outer_; }
+ProfileScope::ProfileScope(const Profile& profile) : ProfileScope(constants_of(profile)) {}
+ProfileScope::~ProfileScope() { profile_detail::current = outer_; }
 
 bool representable(double x, const Format& format) {
   if (format == kF64) return true;

@@ -33,7 +33,15 @@ struct Arithmetic {
   Format inner, sum;
 };
 
-const Arithmetic& arithmetic();
+namespace profile_detail {
+extern constinit thread_local const Arithmetic* current;  // nullptr outside every scope
+const Arithmetic& outside();
+}  // namespace profile_detail
+
+// That of the innermost scope of this thread; f32 outside.
+inline const Arithmetic& arithmetic() {
+  return profile_detail::current ? *profile_detail::current : profile_detail::outside();
+}
 
 class ProfileScope {
  public:

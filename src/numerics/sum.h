@@ -25,14 +25,22 @@ inline int lowest_bit(double x) {
 }
 inline constexpr int kNoQuantum = 4096;  // all terms so far are zero
 
+// The magnitudes, summed in double, up to which a sum of multiples of 2^quantum is exact in every order: 2^quantum / u.
+// Negative: there are none.
+inline double exact_limit(int quantum, const Format& format) {
+  if (quantum == kNoQuantum) return kInfinity;
+  if (quantum < format.min_exponent - format.digits + 1) return -1;
+  const int exponent = std::min(quantum + format.digits, 1023);  // of a normal number
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+
 // When all terms are multiples of 2^quantum and their magnitudes sum to less than 2^quantum / u, every partial sum in
 // every order is a number of the format: nothing is rounded.
 // `magnitudes` were summed in double: at the limit itself they may have lost the last of f64's terms.
 inline bool sums_exactly(int quantum, double magnitudes, const Format& format) {
   if (quantum == kNoQuantum) return true;
-  const double limit = std::ldexp(1.0, std::min(quantum + format.digits, 1023));
-  return quantum >= format.min_exponent - format.digits + 1 &&
-         (magnitudes < limit || (magnitudes == limit && format.digits < 53)) && magnitudes <= format.max_finite();
+  const double limit = exact_limit(quantum, format);
+  return (magnitudes < limit || (magnitudes == limit && format.digits < 53)) && magnitudes <= format.max_finite();
 }
 
 // Which infinities an accumulation may pass through, from the sums of its positive and negative terms.

@@ -22,6 +22,44 @@ Expected<Shape> convolution_kernel(const Call& call) {
   return kernel;
 }
 
+SparseRows readings(const Convolution& c, const double* y, const std::vector<std::int64_t>& table) {
+  const std::int64_t taps = c.taps(), positions = c.positions();
+  const auto for_each = [&](const auto& take) {  // take(plane element, column, value), columns ascending
+    std::vector<std::int64_t> there;
+    for (std::int64_t m = 0; m < c.rows; ++m) {
+      const double* values = y + m * positions;
+      there.clear();
+      for (std::int64_t o = 0; o < positions; ++o)
+        if (values[o] != 0) there.push_back(o);
+      for (std::int64_t k = 0; k < taps; ++k)
+        for (const std::int64_t o : there)
+          if (const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)]; i >= 0)
+            take(static_cast<std::size_t>(i), m * taps + k, values[o]);
+    }
+  };
+  SparseRows rows;
+  rows.starts.assign(static_cast<std::size_t>(c.plane()) + 1, 0);
+  for_each([&](std::size_t i, std::int64_t, double) { ++rows.starts[i + 1]; });
+  for (std::size_t i = 1; i < rows.starts.size(); ++i) rows.starts[i] += rows.starts[i - 1];
+  rows.columns.resize(static_cast<std::size_t>(rows.starts.back()));
+  rows.values.resize(rows.columns.size());
+  std::vector<std::int64_t> next = rows.starts;
+  for_each([&](std::size_t i, std::int64_t column, double value) {
+    const auto at = static_cast<std::size_t>(next[i]++);
+    rows.columns[at] = column;
+    rows.values[at] = value;
+  });
+  return rows;
+}
+
+bool is_sparse(const Convolution& c, const double* y) {
+  const std::int64_t count = c.rows * c.positions(), panels = (c.depth + kPanelWidth - 1) / kPanelWidth;
+  const auto terms = static_cast<double>(count - std::count(y, y + count, 0.0)) * static_cast<double>(c.taps());
+  const double whole = static_cast<double>(c.rows * c.taps()) * static_cast<double>(c.plane());
+  // Panels have lanes that hold nothing; a term by itself costs more than one of a whole row.
+  return terms * static_cast<double>(panels * kPanelWidth) * 1.5 < whole * static_cast<double>(c.depth);
+}
+
 Reduction convolve_terms(const Convolution& c, const Tensor& x, const Tensor& w, std::int64_t index) {
   const std::int64_t taps = c.taps(), channel = index / c.positions();
   const std::int64_t m = channel % (c.group * c.rows), first = channel / c.rows * c.depth;

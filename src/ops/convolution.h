@@ -40,48 +40,83 @@ inline std::vector<std::int64_t> tap_readers(const Convolution& c, const std::ve
   return reader;
 }
 
-// The matrix that a convolution multiplies by, made where it is needed: row c * taps + k, column j is
-// source[c * channel + table[k * columns + j]], zero where the table says -1.
-inline ColumnPanels unfolding(const double* source, std::int64_t channel, const std::int64_t* table, std::int64_t taps,
+// Channels, each with a zero behind its last element, and tables whose -1 points there: what a table says is read
+// without asking whether it is padding.
+template <class E>
+struct Padded {
+  Padded(const E* channels, std::int64_t count, std::int64_t extent) : stride(extent + 1) {
+    values.reserve(static_cast<std::size_t>(count * stride));
+    for (std::int64_t c = 0; c < count; ++c, channels += extent) {
+      values.insert(values.end(), channels, channels + extent);
+      values.push_back(E(0));
+    }
+  }
+
+  std::int64_t stride;
+  std::vector<E> values;
+};
+
+inline std::vector<std::int64_t> padded_table(std::vector<std::int64_t> table, std::int64_t extent) {
+  std::replace(table.begin(), table.end(), std::int64_t{-1}, extent);
+  return table;
+}
+
+// The matrix that a convolution multiplies by, made where it is needed: row c * taps + k, column j is element
+// table[k * columns + j] of channel c.
+inline ColumnPanels unfolding(const Padded<double>& source, const std::int64_t* table, std::int64_t taps,
                               std::int64_t columns) {
-  return [=](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+  return [=, &source](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
+    std::int64_t tap = k0 % taps;
+    const double* from = source.values.data() + k0 / taps * source.stride;
     for (std::int64_t k = k0; k < k1; ++k, panel += kPanelWidth) {
-      const double* from = source + k / taps * channel;
-      const std::int64_t* at = table + k % taps * columns + n0;
-      for (std::int64_t j = 0; j < width; ++j) panel[j] = at[j] < 0 ? 0 : from[at[j]];
-      std::fill(panel + width, panel + kPanelWidth, 0.0);
+      const std::int64_t* at = table + tap * columns + n0;
+      if (width == kPanelWidth) {
+        for (std::int64_t j = 0; j < kPanelWidth; ++j) panel[j] = from[at[j]];
+      } else {
+        for (std::int64_t j = 0; j < kPanelWidth; ++j) panel[j] = j < width ? from[at[j]] : 0;
+      }
+      if (++tap < taps) continue;
+      tap = 0;
+      from += source.stride;
     }
   };
 }
 
 // The same matrix as a whole, of `channels` channels.
 template <class E>
-void unfold(const E* source, std::int64_t channel, const std::int64_t* table, std::int64_t taps, std::int64_t channels,
+void unfold(const Padded<E>& source, const std::int64_t* table, std::int64_t taps, std::int64_t channels,
             std::int64_t columns, E* unfolded) {
-  for (std::int64_t c = 0; c < channels; ++c, source += channel)
-    for (std::int64_t i = 0; i < taps * columns; ++i) *unfolded++ = table[i] < 0 ? E(0) : source[table[i]];
+  const E* from = source.values.data();
+  for (std::int64_t c = 0; c < channels; ++c, from += source.stride)
+    for (std::int64_t i = 0; i < taps * columns; ++i) *unfolded++ = from[table[i]];
 }
 
 template <class T>
 inline constexpr bool kTakesPanels = std::is_same_v<T, Enclosure<double>>;
+
+// Row i: what the elements of y, one image's [rows, positions], that are not zero add to plane element i; column
+// m * taps + k.
+SparseRows readings(const Convolution& c, const double* y, const std::vector<std::int64_t>& table);
+// Whether a transposed convolution of y is less work element by element of y than with a whole matrix.
+bool is_sparse(const Convolution& c, const double* y);
 
 // y[n, m, o] = initial[m] + sum over c, k of x[n, c, o s - p + k d] w[m, c, k]. `initial` may be empty: zero.
 template <class E, class T>
 void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, std::span<const E> initial,
               std::span<T> y) {
   const std::int64_t taps = c.taps(), columns = c.positions(), depth = c.depth * taps;
-  const std::vector<std::int64_t> table = tap_table(c.window);
+  const std::vector<std::int64_t> table = padded_table(tap_table(c.window), c.plane());
   parallel_for(c.batch * c.group, [&](std::int64_t piece) {
     const std::int64_t g = piece % c.group;
     const E* weights = w.data() + g * c.rows * depth;
     const E* start = initial.empty() ? nullptr : initial.data() + g * c.rows;
-    const E* image = x.data() + piece * c.depth * c.plane();
+    const Padded<E> image(x.data() + piece * c.depth * c.plane(), c.depth, c.plane());
     T* out = y.data() + piece * c.rows * columns;
     if constexpr (kTakesPanels<T>) {
-      products({c.rows, columns, depth}, weights, unfolding(image, c.plane(), table.data(), taps, columns), start, out);
+      products({c.rows, columns, depth}, weights, unfolding(image, table.data(), taps, columns), start, out);
     } else {
       const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(depth * columns));
-      unfold(image, c.plane(), table.data(), taps, c.depth, columns, unfolded.get());
+      unfold(image, table.data(), taps, c.depth, columns, unfolded.get());
       products({c.rows, columns, depth}, weights, unfolded.get(), start, out);
     }
   });
@@ -92,24 +127,40 @@ template <class E, class T>
 void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<const E> w, std::span<const E> initial,
                          std::span<T> x) {
   const std::int64_t taps = c.taps(), plane = c.plane(), positions = c.positions();
-  const std::vector<std::int64_t> reader = tap_readers(c, tap_table(c.window));
+  const std::vector<std::int64_t> table = tap_table(c.window), reader = padded_table(tap_readers(c, table), positions);
   parallel_for(c.batch * c.group, [&](std::int64_t piece) {
     const std::int64_t g = piece % c.group;
+    const ProductShape shape{c.depth, plane, c.rows * taps};
+    const E* start = initial.empty() ? nullptr : initial.data() + g * c.depth;
+    T* out = x.data() + piece * c.depth * plane;
+    if constexpr (kTakesPanels<T>) {
+      const std::span<const double> weights = w.subspan(static_cast<std::size_t>(g * c.rows * c.depth * taps),
+                                                        static_cast<std::size_t>(c.rows * c.depth * taps));
+      const double* image = y.data() + piece * c.rows * positions;
+      const auto finite = [](double v) { return std::isfinite(v); };
+      if (!arithmetic().flush_to_zero && is_sparse(c, image) && std::all_of(weights.begin(), weights.end(), finite)) {
+        std::vector<double> b;  // row m * taps + k, a column for each channel
+        b.reserve(weights.size());
+        for (std::int64_t m = 0; m < c.rows; ++m)
+          for (std::int64_t k = 0; k < taps; ++k)
+            for (std::int64_t d = 0; d < c.depth; ++d)
+              b.push_back(weights[static_cast<std::size_t>((m * c.depth + d) * taps + k)]);
+        transposed_products({plane, c.depth, c.rows * taps}, readings(c, image, table), b.data(), start, out);
+        return;
+      }
+    }
     std::vector<E> turned(static_cast<std::size_t>(c.depth * c.rows * taps));
     for (std::int64_t m = 0; m < c.rows; ++m) {
       const E* kernels = w.data() + (g * c.rows + m) * c.depth * taps;
       for (std::int64_t channel = 0; channel < c.depth; ++channel)
         std::copy_n(kernels + channel * taps, taps, turned.data() + (channel * c.rows + m) * taps);
     }
-    const ProductShape shape{c.depth, plane, c.rows * taps};
-    const E* start = initial.empty() ? nullptr : initial.data() + g * c.depth;
-    const E* outputs = y.data() + piece * c.rows * positions;
-    T* out = x.data() + piece * c.depth * plane;
+    const Padded<E> outputs(y.data() + piece * c.rows * positions, c.rows, positions);
     if constexpr (kTakesPanels<T>) {
-      products(shape, turned.data(), unfolding(outputs, positions, reader.data(), taps, plane), start, out);
+      products(shape, turned.data(), unfolding(outputs, reader.data(), taps, plane), start, out);
     } else {
       const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(c.rows * taps * plane));
-      unfold(outputs, positions, reader.data(), taps, c.rows, plane, unfolded.get());
+      unfold(outputs, reader.data(), taps, c.rows, plane, unfolded.get());
       products(shape, turned.data(), unfolded.get(), start, out);
     }
   });
@@ -119,7 +170,11 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
 template <class E, class T>
 void convolve_weights(const Convolution& c, std::span<const E> y, std::span<const E> x, std::span<T> w) {
   const std::int64_t taps = c.taps(), columns = c.positions(), plane = c.plane(), depth = c.depth * taps;
-  const std::vector<std::int64_t> table = tap_table(c.window);
+  const std::vector<std::int64_t> table = padded_table(tap_table(c.window), plane);
+  std::vector<std::int64_t> read_by;  // the same, output by output
+  for (std::int64_t o = 0; o < columns; ++o)
+    for (std::int64_t k = 0; k < taps; ++k) read_by.push_back(table[static_cast<std::size_t>(k * columns + o)]);
+  const Padded<E> images(x.data(), c.batch * c.group * c.depth, plane);
   for (std::int64_t g = 0; g < c.group; ++g) {
     std::vector<E> left(static_cast<std::size_t>(c.rows * c.batch * columns));
     for (std::int64_t n = 0; n < c.batch; ++n)
@@ -131,32 +186,34 @@ void convolve_weights(const Convolution& c, std::span<const E> y, std::span<cons
     if constexpr (kTakesPanels<T>) {
       // Row n * columns + o, column channel * taps + k: what tap k of output o of image n reads.
       const auto taken = [&](std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel) {
-        std::fill(panel, panel + (k1 - k0) * kPanelWidth, 0.0);
+        std::int64_t channel[kPanelWidth], tap[kPanelWidth];
         for (std::int64_t j = 0; j < width; ++j) {
-          const std::int64_t channel = (n0 + j) / taps, *reads = table.data() + (n0 + j) % taps * columns;
-          for (std::int64_t row = k0; row < k1;) {
-            const std::int64_t n = row / columns, end = std::min(k1, (n + 1) * columns);
-            const E* source = x.data() + ((n * c.group + g) * c.depth + channel) * plane;
-            for (; row < end; ++row)
-              if (const std::int64_t i = reads[row - n * columns]; i >= 0)
-                panel[(row - k0) * kPanelWidth + j] = source[i];
-          }
+          channel[j] = (n0 + j) / taps * images.stride;
+          tap[j] = (n0 + j) % taps;
+        }
+        std::int64_t n = k0 / columns, o = k0 % columns;
+        for (std::int64_t row = k0; row < k1; ++row, panel += kPanelWidth) {
+          const double* image = images.values.data() + (n * c.group + g) * c.depth * images.stride;
+          const std::int64_t* reads = read_by.data() + o * taps;
+          for (std::int64_t j = 0; j < width; ++j) panel[j] = image[channel[j] + reads[tap[j]]];
+          std::fill(panel + width, panel + kPanelWidth, 0.0);
+          if (++o < columns) continue;
+          o = 0;
+          ++n;
         }
       };
       products(shape, left.data(), ColumnPanels(taken), nullptr, out);
       continue;
     }
-    std::vector<E> unfolded(static_cast<std::size_t>(c.batch * columns * depth));
-    for (std::int64_t n = 0; n < c.batch; ++n) {
-      const std::int64_t piece = n * c.group + g;
-      for (std::int64_t channel = 0; channel < c.depth; ++channel)
-        for (std::int64_t k = 0; k < taps; ++k)
-          for (std::int64_t o = 0; o < columns; ++o)
-            if (const std::int64_t i = table[static_cast<std::size_t>(k * columns + o)]; i >= 0)
-              unfolded[static_cast<std::size_t>((n * columns + o) * depth + channel * taps + k)] =
-                  x[static_cast<std::size_t>((piece * c.depth + channel) * plane + i)];
-    }
-    products(shape, left.data(), unfolded.data(), static_cast<const E*>(nullptr), out);
+    const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(c.batch * columns * depth));
+    E* next = unfolded.get();
+    for (std::int64_t n = 0; n < c.batch; ++n)
+      for (std::int64_t o = 0; o < columns; ++o)
+        for (std::int64_t channel = 0; channel < c.depth; ++channel) {
+          const E* from = images.values.data() + ((n * c.group + g) * c.depth + channel) * images.stride;
+          for (std::int64_t k = 0; k < taps; ++k) *next++ = from[read_by[static_cast<std::size_t>(o * taps + k)]];
+        }
+    products(shape, left.data(), unfolded.get(), static_cast<const E*>(nullptr), out);
   }
 }
 
@@ -175,7 +232,7 @@ void sum_channels(std::int64_t batch, std::int64_t plane, std::span<const E> val
 
 // Adds values[m] to the whole plane of channel m.
 template <class E, class T>
-void add_to_channels(std::int64_t plane, std::span<const E> values, std::span<T> y) {
+[[gnu::flatten]] void add_to_channels(std::int64_t plane, std::span<const E> values, std::span<T> y) {
   const std::int64_t channels = std::ssize(values);
   T* element = y.data();
   for (std::int64_t row = 0; row * plane < std::ssize(y); ++row) {
