@@ -71,12 +71,12 @@ bool Attempt::explain(Rung rung, const EnclosedTensor& e, const std::string& pro
     for (std::size_t i = 0; i < n; ++i) error_[i] = (y_[i] - e.centre[i]) - (e.low.empty() ? 0 : e.low[i]);
   }
   for (std::size_t i = 0; i < n; ++i) {
-    Look l = look(y_[i], e, i);
+    Look l = look(y_[i], e[i]);
     // Without a proof, only honest rounding gets the benefit of the doubt: a wider yardstick that says nothing must not
     // excuse what a narrower one refuted.
     const bool proves = radius_proves && (l.fit == Fit::possible || rung <= Rung::rounding);
     if (!proves && (l.fit == Fit::unproven || std::fabs(l.z) > max_limit_)) l = {Fit::impossible, kInfinity};
-    if (l.fit == Fit::unproven || (l.fit == Fit::possible && is_blurred(e, i, error_[i]))) unproven_[i] = 1;
+    if (l.fit == Fit::unproven || (l.fit == Fit::possible && is_blurred(e[i], error_[i]))) unproven_[i] = 1;
     counted_[i] = counted_[i] || e.deviation[i] > 0;
     fresh[i] = l.z;  // replaced below where the element does not fit
     fits[i] = l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
@@ -161,7 +161,7 @@ Attempt::Medians Attempt::medians_in(const EnclosedTensor& e) const {
 double Attempt::share_explained(const EnclosedTensor& e) const {
   std::int64_t explained = 0;
   for (std::size_t i = 0; i < y_.size(); ++i) {
-    const Look l = look(y_[i], e, i);
+    const Look l = look(y_[i], e[i]);
     explained += l.fit != Fit::impossible && std::fabs(l.z) <= max_limit_;
   }
   return y_.empty() ? 1 : static_cast<double>(explained) / static_cast<double>(y_.size());
@@ -205,7 +205,7 @@ void Attempt::note_worst(const EnclosedTensor& e) {
   std::size_t worst = 0;
   double weight = -1;
   for (std::size_t i = 0; i < y_.size(); ++i) {
-    const Look l = look(y_[i], e, i);
+    const Look l = look(y_[i], e[i]);
     const double w = l.fit == Fit::impossible ? kInfinity : std::fabs(l.z);
     const double tie = std::fabs(error_[i]);
     if (w > weight || (w == weight && !(tie <= std::fabs(error_[worst])))) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,12 @@ class Ladder {
   const Yardstick& yardstick(const std::string& key, const std::function<Yardstick()>& make);
   // Profile `profile`, all formulas up to and including `last`, merged: the widest element by element.
   const Yardstick& rounding(const Profile& profile, int last);
+  static std::string key_of(const Profile& profile, int last);
   // Operands narrowed to `format` before an otherwise honest evaluation.
   const Yardstick& narrowed(const Profile& profile, const Format& format, Rounding rounding);
 
+  // The common case, before any yardstick is made.
+  std::optional<Verdict> quickly(int output, const Tensor& got, const Tensor& expected);
   bool try_rounding(Attempt& attempt);
   // `explain` is one of judge/orders.h; `warn` as in OrderExplanation.
   template <class Explain>
@@ -50,6 +54,8 @@ class Ladder {
   bool with_figures_;
   std::vector<Profile> profiles_;
   std::map<std::string, Yardstick> kept_;
+  // What the first formula gives under the first profile, until somebody needs the yardstick.
+  std::vector<std::vector<Enclosure<double>>> first_;
 };
 
 }  // namespace opdiff

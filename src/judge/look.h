@@ -20,21 +20,21 @@ inline double hypotenuse(double a, double b) {
   return squares > 0x1p-900 && squares < 0x1p900 ? std::sqrt(squares) : std::hypot(a, b);
 }
 
-inline Look look(double y, const EnclosedTensor& e, std::size_t i) {
-  const double c = e.centre[i];
-  const std::uint8_t overflow = e.overflow[i];
+inline Look look(double y, const EnclosedElement& e) {
+  const double c = e.centre;
+  const std::uint8_t overflow = e.overflow;
   if (std::isnan(y)) return {std::isnan(c) || (overflow & kNaN) ? Fit::possible : Fit::impossible, 0};
   if (std::isinf(y)) {
     const bool by_overflow = overflow & (y > 0 ? kPlusInfinity : kMinusInfinity);
     return {y == c || by_overflow ? Fit::possible : Fit::impossible, 0};
   }
   // A centre beyond double (f64 under test) is no infinity; where the radius is one, too, nothing is known.
-  if (!std::isfinite(c)) return e.radius[i] < kInfinity ? Look{Fit::impossible, kInfinity} : Look{Fit::unproven, 0};
-  const double off = (y - c) - (e.low.empty() ? 0 : e.low[i]);
+  if (!std::isfinite(c)) return e.radius < kInfinity ? Look{Fit::impossible, kInfinity} : Look{Fit::unproven, 0};
+  const double off = (y - c) - e.low;
   if (off == 0) return {Fit::possible, 0};
-  const double spread = hypotenuse(e.deviation[i], e.rho[i]);
+  const double spread = hypotenuse(e.deviation, e.rho);
   const double z = spread > 0 ? off / spread : kInfinity;
-  const double radius = e.radius[i] + e.rho[i];
+  const double radius = e.radius + e.rho;
   // A worst case that says nothing (n u >= 1) leaves the deviation to judge; where that is infinite too, nothing is
   // known.
   if (!(radius < kInfinity))
@@ -43,8 +43,8 @@ inline Look look(double y, const EnclosedTensor& e, std::size_t i) {
 }
 
 // Section 8: the oracle's own error must be small beside the yardstick, or its word is no proof.
-inline bool is_blurred(const EnclosedTensor& e, std::size_t i, double error) {
-  return e.rho[i] * 8 > e.deviation[i] && e.deviation[i] > 0 && error != 0;
+inline bool is_blurred(const EnclosedElement& e, double error) {
+  return e.rho * 8 > e.deviation && e.deviation > 0 && error != 0;
 }
 
 }  // namespace opdiff

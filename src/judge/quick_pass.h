@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 
 #include "judge/verdict.h"
 #include "ops/op.h"
@@ -15,5 +16,9 @@ namespace opdiff {
 std::optional<Verdict> quick_pass(const MetaOperator& op, const Call& call, int output, const Tensor& got,
                                   const Tensor& expected, const EnclosedTensor& yardstick, const std::string& profile,
                                   const std::string& explanation, bool with_figures);
+// The same before an EnclosedTensor is made of the formula's `values`.
+std::optional<Verdict> quick_pass(const MetaOperator& op, const Call& call, int output, const Tensor& got,
+                                  const Tensor& expected, std::span<const Enclosure<double>> values,
+                                  const Profile& profile, const std::string& explanation, bool with_figures);
 
 }  // namespace opdiff

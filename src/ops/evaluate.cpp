@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/finish.h"
+
 namespace opdiff {
 namespace {
 
@@ -75,15 +77,21 @@ std::vector<Tensor> round_outputs(const MetaOperator& op, const Call& call,
 }
 
 template <class V>
-std::vector<EnclosedTensor> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), const MetaOperator& op, const Call& call,
-                                         const Profile& profile, int formula) {
+std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
+                                           const std::vector<std::vector<Enclosure<V>>>& values,
+                                           const Profile& profile) {
   const Types types = types_of(op, call);
-  const ProfileScope scope(profile);
-  const auto results = run(kernel, call, formula);
   std::vector<EnclosedTensor> outputs;
-  for (std::size_t k = 0; k < results.size(); ++k)
-    outputs.push_back(finish(results[k], types[k].dtype, *types[k].shape, profile));
+  for (std::size_t k = 0; k < values.size(); ++k)
+    outputs.push_back(finish(values[k], types[k].dtype, *types[k].shape, profile));
   return outputs;
+}
+
+template <class V>
+std::vector<std::vector<Enclosure<V>>> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), const Call& call,
+                                                    const Profile& profile, int formula) {
+  const ProfileScope scope(profile);
+  return run(kernel, call, formula);
 }
 
 }  // namespace
@@ -153,8 +161,20 @@ std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
 }
 
 std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
-  return working_dtype(op, call) == DType::f64 ? enclose_with(op.kernels.enclosure_quad, op, call, profile, formula)
-                                               : enclose_with(op.kernels.enclosure, op, call, profile, formula);
+  if (working_dtype(op, call) == DType::f64)
+    return finish_outputs(op, call, enclose_with(op.kernels.enclosure_quad, call, profile, formula), profile);
+  return finish_enclosures(op, call, enclosures(op, call, profile, formula), profile);
+}
+
+std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
+                                                       int formula) {
+  return enclose_with(op.kernels.enclosure, call, profile, formula);
+}
+
+std::vector<EnclosedTensor> finish_enclosures(const MetaOperator& op, const Call& call,
+                                              const std::vector<std::vector<Enclosure<double>>>& values,
+                                              const Profile& profile) {
+  return finish_outputs(op, call, values, profile);
 }
 
 std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
@@ -175,51 +195,15 @@ EnclosedTensor finish(const std::vector<Enclosure<V>>& values, DType dtype, cons
                         std::vector<double>(n),
                         std::vector<std::uint8_t>(n)};
   if constexpr (std::is_same_v<V, Quad>) result.low.resize(n);
-  const Format& storage = profile.storage;
-  const double u = storage.unit_roundoff(), eta = storage.eta(), lambda = storage.lambda(),
-               largest = storage.max_finite();
-  const double finest = std::min(profile.inner.unit_roundoff(), profile.sum.unit_roundoff());
-  // The centre was computed by the same formula with unit roundoff u(V): its own radius is the radius times u(V) / u.
-  const double own = kUnitRoundoff<V> / finest;
-  // Every operation ends with a rounding to the inner format (sums, too: numerics/sum.h).
-  const bool already_rounded = storage == profile.inner && storage.digits <= profile.sum.digits;
+  const Finish<V> finished(profile);
   for (std::size_t i = 0; i < n; ++i) {
-    const Enclosure<V>& x = values[i];
-    const double m = x.magnitude();
-    result.centre[i] = x.value();
-    if constexpr (std::is_same_v<V, Quad>)
-      result.low[i] = math::is_finite(x.v) ? static_cast<double>(x.v - static_cast<Quad>(result.centre[i])) : 0;
-    result.overflow[i] = x.overflow;
-    if (!math::is_finite(x.v)) continue;
-    if (!(x.e < kInfinity) || !(m <= std::numeric_limits<double>::max())) {
-      if (m + x.e > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
-      result.radius[i] = result.deviation[i] = kInfinity;
-      // n u >= 1 in some sum: the worst case says nothing, the deviation is as good as ever.
-      if (const auto variance = x.variance() + (u * m) * (u * m) / 3; m <= largest && variance < kInfinity) {
-        result.deviation[i] = static_cast<double>(std::sqrt(variance));
-        result.rho[i] = std::max(result.deviation[i] * own, kUnitRoundoff<V> * m);
-      }
-      continue;
-    }
-    using Square = typename Enclosure<V>::Square;
-    double radius = x.e;
-    Square variance = x.variance();
-    result.rho[i] = radius * own;
-    const bool exact = x.exact() && representable(x.value(), storage) && static_cast<V>(x.value()) == x.v;
-    if (!already_rounded && !exact) {
-      radius = (radius + std::max(u * (m + radius), eta / 2)) * kOutward;
-      variance += Square(u * m) * (u * m) / 3 + (m < lambda ? Square(eta) * eta / 12 : Square(0));
-      result.rho[i] = std::max(result.rho[i], kUnitRoundoff<V> * m);
-      if (profile.flush_to_zero && m - x.e < lambda) {
-        radius += lambda;
-        if (m < lambda) variance += Square(m) * m;
-      }
-    }
-    if (m + radius > largest) result.overflow[i] |= x.v > 0 ? kPlusInfinity : kMinusInfinity;
-    result.radius[i] = radius;
-    // Where a deviation is below double's range, its smallest number stands for it.
-    result.deviation[i] = static_cast<double>(std::sqrt(variance));
-    if (variance > 0) result.deviation[i] = std::max(result.deviation[i], std::numeric_limits<double>::denorm_min());
+    const EnclosedElement e = finished(values[i]);
+    result.centre[i] = e.centre;
+    if constexpr (std::is_same_v<V, Quad>) result.low[i] = e.low;
+    result.radius[i] = e.radius;
+    result.deviation[i] = e.deviation;
+    result.rho[i] = e.rho;
+    result.overflow[i] = e.overflow;
   }
   return result;
 }

@@ -18,6 +18,13 @@ std::vector<Tensor> values(const MetaOperator& op, const Call& call);
 // Outputs as the profile and one admissible formula enclose them. Operators with a formula only (op.kernels).
 std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, const Profile& profile, int formula);
 
+// The same in two steps, where the working dtype is not f64: what the formula gives, and that rounded to storage.
+std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
+                                                       int formula);
+std::vector<EnclosedTensor> finish_enclosures(const MetaOperator& op, const Call& call,
+                                              const std::vector<std::vector<Enclosure<double>>>& values,
+                                              const Profile& profile);
+
 // What an honest implementation computes under the profile, with this thread's working_order().
 std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula);
 

@@ -56,14 +56,25 @@ struct Reduction {
   double factor = 1;  // multiplies the sum of products before the bias (Gemm's alpha)
 };
 
-// An output as the oracle sees it: per element centre, radius, deviation, own error and possible overflow.
+// An element of an output as the oracle sees it: centre, radius, deviation, own error and possible overflow. centre +
+// low is the value where double alone cannot hold it (f64 under test).
+struct EnclosedElement {
+  double centre = 0, low = 0, radius = 0, deviation = 0, rho = 0;
+  std::uint8_t overflow = kNoOverflow;
+};
+
+// A whole output, array by array.
 struct EnclosedTensor {
   DType dtype = DType::f32;
   Shape shape;
   std::vector<double> centre;
-  std::vector<double> low;  // centre + low is the value where double alone cannot hold it (f64 under test); else empty
+  std::vector<double> low;  // empty where double holds every value
   std::vector<double> radius, deviation, rho;
   std::vector<std::uint8_t> overflow;
+
+  EnclosedElement operator[](std::size_t i) const {
+    return {centre[i], low.empty() ? 0 : low[i], radius[i], deviation[i], rho[i], overflow[i]};
+  }
 };
 
 // A weaker, named yardstick: Winograd, one-pass variance. Evaluated only for outputs that fail `rounding`.
