@@ -5,6 +5,7 @@
 #include <exception>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "numerics/profile.h"
@@ -23,6 +24,9 @@ SumOrder& working_order() {
   return order;
 }
 
+SerialScope::SerialScope() : outer_(std::exchange(inside, true)) {}
+SerialScope::~SerialScope() { inside = outer_; }
+
 void set_threads(int threads) { thread_limit = threads; }
 
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body) {
@@ -39,8 +43,7 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& b
   std::mutex failing;
   const auto work = [&] {
     const ProfileScope scope(profile);
-    const bool was_inside = inside;
-    inside = true;
+    const SerialScope nested;
     working_order() = order;
     try {
       for (std::int64_t i = next++; i < count; i = next++) body(i);
@@ -49,7 +52,6 @@ void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& b
       if (!failure) failure = std::current_exception();
       next = count;
     }
-    inside = was_inside;
   };
   {
     std::vector<std::jthread> pool;

@@ -11,6 +11,18 @@ namespace opdiff {
 // caller's thread.
 void parallel_for(std::int64_t count, const std::function<void(std::int64_t)>& body);
 
+// While one is in scope, parallel_for runs on this thread alone: the caller has work of its own for every core.
+class SerialScope {
+ public:
+  SerialScope();
+  ~SerialScope();
+  SerialScope(const SerialScope&) = delete;
+  SerialScope& operator=(const SerialScope&) = delete;
+
+ private:
+  bool outer_;
+};
+
 // 0: the number of cores (the default).
 void set_threads(int threads);
 

@@ -1,12 +1,20 @@
 #include "plan/thread_pool.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace opdiff {
 
-ThreadPool::ThreadPool(int threads) {
-  for (int i = 0; i < std::max(1, threads); ++i) threads_.emplace_back([this] { work(); });
+ThreadPool::ThreadPool(int threads, bool yielding) {
+  for (int i = 0; i < std::max(1, threads); ++i)
+    threads_.emplace_back([this, yielding] {
+      constexpr int kNice = 10;
+      if (yielding) setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+      work();
+    });
 }
 
 ThreadPool::~ThreadPool() {
@@ -26,9 +34,9 @@ void ThreadPool::submit(std::function<void()> task) {
   changed_.notify_one();
 }
 
-void ThreadPool::wait() {
+void ThreadPool::wait(std::size_t unfinished) {
   std::unique_lock lock(mutex_);
-  idle_.wait(lock, [this] { return tasks_.empty() && running_ == 0; });
+  ended_.wait(lock, [&] { return tasks_.size() + running_ <= unfinished; });
 }
 
 void ThreadPool::work() {
@@ -43,7 +51,7 @@ void ThreadPool::work() {
     task();
     lock.lock();
     --running_;
-    if (tasks_.empty() && running_ == 0) idle_.notify_all();
+    ended_.notify_all();
   }
 }
 

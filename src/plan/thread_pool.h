@@ -13,23 +13,24 @@ namespace opdiff {
 
 class ThreadPool {
  public:
-  explicit ThreadPool(int threads);
+  // `yielding`: to whatever else wants a core (a lower priority), for work that nobody waits for yet.
+  explicit ThreadPool(int threads, bool yielding = false);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   void submit(std::function<void()> task);
-  // Returns when every task submitted before has ended.
-  void wait();
+  // Returns when every task submitted before has ended, or all but `unfinished` of them.
+  void wait(std::size_t unfinished = 0);
 
  private:
   void work();
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::condition_variable idle_;
+  std::condition_variable ended_;
   std::deque<std::function<void()>> tasks_;
-  int running_ = 0;
+  std::size_t running_ = 0;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };

@@ -4,6 +4,7 @@
 
 #include "graph/uses.h"
 #include "judge/judge.h"
+#include "numerics/parallel.h"
 #include "plan/segment.h"
 
 namespace opdiff {
@@ -27,7 +28,7 @@ struct StepCheck::Group {
 
 StepCheck::StepCheck(const Graph& graph, const TypeMap& types, const std::vector<int>& labels,
                      std::vector<Party>& parties, int threads)
-    : graph_(graph), labels_(labels), parties_(parties), pool_(threads) {
+    : graph_(graph), labels_(labels), parties_(parties), pool_(threads, true) {
   for (std::size_t k = 0; k < graph.nodes.size(); ++k) {
     CheckedNode node;
     node.id = graph.nodes[k].id;
@@ -95,23 +96,32 @@ void StepCheck::judge(int index, std::int64_t step, const Taken& taken, const st
   }
 }
 
-Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs, Outcome* outcome) {
-  *outcome = {};
-  const auto taken = std::make_shared<std::vector<Taken>>(graph_.nodes.size());  // read by tasks after this returns
-  TensorMap tensors;
-  OPDIFF_TRY(TensorMap reference, evaluate_graph(graph_, inputs, [&](const NodeVisit& visit) -> Expected<void> {
-               Taken& node = (*taken)[static_cast<std::size_t>(visit.index)];
+Expected<std::shared_ptr<const StepCheck::Chain>> StepCheck::walk(const TensorMap& inputs) const {
+  const auto chain = std::make_shared<Chain>();
+  chain->nodes.resize(graph_.nodes.size());
+  OPDIFF_TRY(chain->outputs, evaluate_graph(graph_, inputs, [&](const NodeVisit& visit) -> Expected<void> {
+               Taken& node = chain->nodes[static_cast<std::size_t>(visit.index)];
                const std::vector<std::string> names = slot_names(*visit.node);
                for (std::size_t k = 0; k < visit.inputs.size(); ++k) {
                  const Tensor* input = visit.inputs[k];
                  node.inputs.push_back(input == nullptr ? std::nullopt : std::optional<Tensor>(*input));
-                 if (input != nullptr) tensors[names[k]] = *input;
+                 if (input != nullptr) chain->tensors[names[k]] = *input;
                }
                const auto absent = [](const Tensor* output) { return output == nullptr; };
                if (std::none_of(visit.outputs.begin(), visit.outputs.end(), absent))
                  for (const Tensor* output : visit.outputs) node.outputs.push_back(*output);
                return {};
              }));
+  return chain;
+}
+
+void StepCheck::prepare(const TensorMap& inputs) {
+  prepared_ = std::async(std::launch::async, [this, inputs] { return walk(inputs); });
+}
+
+Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs, Outcome* outcome) {
+  *outcome = {};
+  OPDIFF_TRY(const auto chain, prepared_.valid() ? prepared_.get() : walk(inputs));  // judged after this returns
   bool waited = false;
   for (std::size_t label = 0; label < groups_.size(); ++label) {
     Group& group = *groups_[label];
@@ -134,15 +144,15 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
       OPDIFF_TRY(group.known, known_divergences(backend->info()));
     }
     TensorMap feeds;
-    for (const auto& [name, whole] : group.isolated.inputs) feeds[name] = tensors.at(whole);
+    for (const auto& [name, whole] : group.isolated.inputs) feeds[name] = chain->tensors.at(whole);
     if (outcome->ok()) *outcome = backend->run(group.handle, feeds);
-    if (!waited) pool_.wait();  // for the step before: not more than two are in memory
+    if (!waited) pool_.wait(graph_.nodes.size());  // leaves what one step has to judge: no core waits for the next
     waited = true;
     if (!outcome->ok()) {
       if (is_death(outcome->kind)) ++party.deaths;
       outcome->reason =
           fmt::format("{}, nodes one by one: {}: {}", party.spec, to_string(outcome->kind), outcome->reason);
-      return reference;
+      return chain->outputs;
     }
     for (const int index : group.nodes) {
       const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
@@ -156,13 +166,14 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
         const auto value = found == group.name_of.end() ? outcome->outputs.end() : outcome->outputs.find(found->second);
         got.push_back(value == outcome->outputs.end() ? std::nullopt : std::optional<Tensor>(value->second));
       }
-      pool_.submit([this, index, step, taken, got = std::move(got), &known = group.known] {
-        judge(index, step, (*taken)[static_cast<std::size_t>(index)], got, known);
+      pool_.submit([this, index, step, chain, got = std::move(got), &known = group.known] {
+        const SerialScope serial;
+        judge(index, step, chain->nodes[static_cast<std::size_t>(index)], got, known);
       });
     }
   }
   ++steps_;
-  return reference;
+  return chain->outputs;
 }
 
 }  // namespace opdiff

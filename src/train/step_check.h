@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ class StepCheck {
             int threads);
   ~StepCheck();
 
+  // Begins to compute the reference's tensors of the step that check() is asked for next, while the caller goes on.
+  void prepare(const TensorMap& inputs);
   // Judges all nodes of step number `step` on `inputs`; returns the reference's outputs of the step. A failed outcome
   // is a backend's death or refusal; errors are the graph's. The nodes are judged while the caller goes on.
   Expected<TensorMap> check(std::int64_t step, const TensorMap& inputs, Outcome* outcome);
@@ -53,6 +56,12 @@ class StepCheck {
     std::vector<std::optional<Tensor>> inputs;
     std::vector<Tensor> outputs;  // none where a slot is absent
   };
+  // The reference's step.
+  struct Chain {
+    std::vector<Taken> nodes;
+    TensorMap tensors, outputs;
+  };
+  Expected<std::shared_ptr<const Chain>> walk(const TensorMap& inputs) const;
   void judge(int index, std::int64_t step, const Taken& taken, const std::vector<std::optional<Tensor>>& got,
              const std::vector<KnownDivergence>& known);
 
@@ -62,6 +71,7 @@ class StepCheck {
   std::vector<CheckedNode> nodes_;
   std::vector<std::unique_ptr<Group>> groups_;  // by party
   std::int64_t steps_ = 0;
+  std::future<Expected<std::shared_ptr<const Chain>>> prepared_;
   ThreadPool pool_;
 };
 

@@ -347,6 +347,7 @@ class Trainer {
     const bool checked = check_ && program.step.types.at(kLabel).shape == main_->step.types.at(kLabel).shape &&
                          ((options_.check_every > 0 && step_ % options_.check_every == 0) ||
                           (options_.check_last && step_ + 1 == last_full_step()));
+    if (checked) check_->prepare(inputs);
     const auto start = std::chrono::steady_clock::now();
     Outcome outcome;
     if (!attempt([&] { return outcome = program.assigned->run(inputs); })) return false;
