@@ -238,8 +238,7 @@ class NodeJudge::State {
     if (values_.empty()) values_ = values(*op_, call_);
     const Tensor& expected = values_[static_cast<std::size_t>(k)];
     const bool exactly = op_->exact || op_->movement || !is_float(got.dtype()) || (k > 0 && op_->integer_output);
-    const bool identical_bits = got.bit_equal(expected);
-    if (identical_bits && (!op_->unspecified || op_->unspecified(call_, k).empty())) {
+    if (got.bit_equal(expected) && (!op_->unspecified || op_->unspecified(call_, k).empty())) {
       Verdict v = identical(got, exactly ? "exact" : "correctly rounded");
       if (!exactly && got.size() > 0) describe_worst(v, got, 0, got.at(0));
       return v;

@@ -9,7 +9,6 @@
 #include "ops/finish.h"
 
 namespace opdiff {
-
 namespace {
 
 // `element` gives what the yardstick says of element i.
