@@ -171,6 +171,17 @@ int check_backends(const TrustArguments& a, Report& report) {
   return kClean;
 }
 
+// As it could be typed again.
+std::string command_of(const TrustArguments& a) {
+  const auto list = [](std::string_view option, const std::vector<std::string>& values) {
+    return values.empty() ? std::string() : fmt::format(" {} {}", option, fmt::join(values, " "));
+  };
+  return fmt::format("opdiff trust{}{}{}{}{}{}", a.gradient ? " --gradient" : "",
+                     a.full ? " --full" : fmt::format(" --cases {}", a.cases), list("--ops", a.operators),
+                     list("--backends", a.backends.empty() ? std::vector<std::string>{"none"} : a.backends),
+                     list("--dtype", a.dtype_names), a.markdown.empty() ? "" : " --markdown FILE");
+}
+
 int trust(TrustArguments a) {
   watch_for_interruption();
   for (const std::string& name : a.dtype_names) {
@@ -179,9 +190,8 @@ int trust(TrustArguments a) {
     a.dtypes.push_back(*dtype);
   }
   Report report;
-  report.text = fmt::format("# How far the oracle can be trusted\n\nPrinted by `opdiff trust{}{}{}`; seed {}.\n\n",
-                            a.gradient ? " --gradient" : "", a.full ? " --full" : fmt::format(" --cases {}", a.cases),
-                            a.markdown.empty() ? "" : " --markdown FILE", a.seed);
+  report.text =
+      fmt::format("# How far the oracle can be trusted\n\nPrinted by `{}`; seed {}.\n\n", command_of(a), a.seed);
   attack(a, report);
   const int status = a.backends.empty() ? kClean : check_backends(a, report);
   if (!report.known.empty()) {
