@@ -98,6 +98,12 @@ struct Left {
   std::size_t start(std::int64_t m) const {
     return static_cast<std::size_t>(sparse->starts[static_cast<std::size_t>(m)]);
   }
+  // The first entry of a sparse row whose column is not below `column`.
+  std::int64_t entry(std::int64_t m, std::int64_t column) const {
+    const auto row = sparse->columns.begin();
+    const auto end = row + static_cast<std::ptrdiff_t>(start(m + 1));
+    return std::lower_bound(row + static_cast<std::ptrdiff_t>(start(m)), end, column) - row;
+  }
 };
 
 // Where out[m, n] is and what its sum starts with: row by row, or as out[n, m] with an initial value for each n.
@@ -120,37 +126,26 @@ void dot_sums(const Left& a, const ColumnPanels& b, const Placement& place, cons
   const ProductShape& shape = place.shape;
   std::vector<double> panel(static_cast<std::size_t>(std::min(shape.k, kPanelRows) * kPanelWidth));
   std::vector<Tile> tiles(static_cast<std::size_t>(shape.m));
-  std::vector<std::int64_t> next;  // the first entry of each sparse row that was not added yet
   for (std::int64_t n = 0; n < shape.n; n += kPanelWidth) {
     const std::int64_t width = std::min(kPanelWidth, shape.n - n);
     for (std::int64_t m = 0; m < shape.m; ++m) {
       Tile& tile = tiles[static_cast<std::size_t>(m)] = {};
       for (std::int64_t j = 0; place.initial && j < width; ++j) {
         const double start = *place.start(m, n + j);
-        tile.value[j / kLanes][j % kLanes] = 0 + start;
+        tile.value[j / kLanes][j % kLanes] = 0 + start;  // no sum begins with -0
         tile.magnitudes[j / kLanes][j % kLanes] = std::fabs(start);
       }
     }
-    if (a.sparse) next.assign(a.sparse->starts.begin(), a.sparse->starts.end() - 1);
     for (std::int64_t k = 0; k < shape.k; k += kPanelRows) {
       const std::int64_t end = std::min(k + kPanelRows, shape.k);
       b(n, width, k, end, panel.data());
       const bool skips_zeros = a.sparse && (!a.dense || all_finite(panel.data(), end - k));
       for (std::int64_t m = 0; m < shape.m; ++m) {
         Tile* const tile = &tiles[static_cast<std::size_t>(m)];
-        if (!a.sparse) {
-          add_to_tile(end - k, a.dense + m * shape.k + k, panel.data(), tile);
-          continue;
-        }
-        std::int64_t& first = next[static_cast<std::size_t>(m)];
-        std::int64_t last = first;
-        const std::int64_t row_end = a.sparse->starts[static_cast<std::size_t>(m) + 1];
-        while (last < row_end && a.sparse->columns[static_cast<std::size_t>(last)] < end) ++last;
         if (skips_zeros)
-          add_some_to_tile(*a.sparse, first, last, k, panel.data(), tile);
+          add_some_to_tile(*a.sparse, a.entry(m, k), a.entry(m, end), k, panel.data(), tile);
         else
           add_to_tile(end - k, a.dense + m * shape.k + k, panel.data(), tile);
-        first = last;
       }
     }
     for (std::int64_t m = 0; m < shape.m; ++m) take(m, n, width, tiles[static_cast<std::size_t>(m)]);
@@ -231,8 +226,8 @@ class ColumnQuanta {
     if (first == first_) return;
     first_ = first;
     whole_.clear();
-    std::vector<double> head(static_cast<std::size_t>(std::max(kLook, k_ / 64) * kPanelWidth));
     const std::int64_t rows = std::min(std::max(kLook, k_ / 64), k_);
+    std::vector<double> head(static_cast<std::size_t>(rows * kPanelWidth));
     b_(first, std::min(kPanelWidth, n_ - first), 0, rows, head.data());
     for (std::int64_t j = 0; j < kPanelWidth; ++j) {
       bound_[j] = lowest_of(head.data() + j, rows, kPanelWidth);
