@@ -75,7 +75,7 @@ const Ladder::Yardstick& Ladder::rounding(const Profile& profile, int last) {
   const std::string key = key_of(profile, last);
   return yardstick(key, [&] {
     if (last == 0 && !first_.empty() && key == key_of(profiles_.front(), 0))
-      return finish_enclosures(op_, call_, std::exchange(first_, {}), profile);
+      return finish_outputs(op_, call_, std::exchange(first_, {}), profile);
     Yardstick merged = last == 0 ? enclose(op_, call_, profile, 0) : rounding(profile, last - 1);
     if (last > 0) merge(merged, enclose(op_, call_, profile, last));
     return merged;

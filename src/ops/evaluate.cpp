@@ -77,17 +77,6 @@ std::vector<Tensor> round_outputs(const MetaOperator& op, const Call& call,
 }
 
 template <class V>
-std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
-                                           const std::vector<std::vector<Enclosure<V>>>& values,
-                                           const Profile& profile) {
-  const Types types = types_of(op, call);
-  std::vector<EnclosedTensor> outputs;
-  for (std::size_t k = 0; k < values.size(); ++k)
-    outputs.push_back(finish(values[k], types[k].dtype, *types[k].shape, profile));
-  return outputs;
-}
-
-template <class V>
 std::vector<std::vector<Enclosure<V>>> enclose_with(void (*kernel)(Frame<Enclosure<V>>&), const Call& call,
                                                     const Profile& profile, int formula) {
   const ProfileScope scope(profile);
@@ -163,7 +152,7 @@ std::vector<Tensor> values(const MetaOperator& op, const Call& call) {
 std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
   if (working_dtype(op, call) == DType::f64)
     return finish_outputs(op, call, enclose_with(op.kernels.enclosure_quad, call, profile, formula), profile);
-  return finish_enclosures(op, call, enclosures(op, call, profile, formula), profile);
+  return finish_outputs(op, call, enclosures(op, call, profile, formula), profile);
 }
 
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
@@ -171,11 +160,19 @@ std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, c
   return enclose_with(op.kernels.enclosure, call, profile, formula);
 }
 
-std::vector<EnclosedTensor> finish_enclosures(const MetaOperator& op, const Call& call,
-                                              const std::vector<std::vector<Enclosure<double>>>& values,
-                                              const Profile& profile) {
-  return finish_outputs(op, call, values, profile);
+template <class V>
+std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
+                                           const std::vector<std::vector<Enclosure<V>>>& values,
+                                           const Profile& profile) {
+  const Types types = types_of(op, call);
+  std::vector<EnclosedTensor> outputs;
+  for (std::size_t k = 0; k < values.size(); ++k)
+    outputs.push_back(finish(values[k], types[k].dtype, *types[k].shape, profile));
+  return outputs;
 }
+
+template std::vector<EnclosedTensor> finish_outputs(const MetaOperator&, const Call&,
+                                                    const std::vector<std::vector<Enclosure<double>>>&, const Profile&);
 
 std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula) {
   const ProfileScope scope(profile);

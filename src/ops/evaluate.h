@@ -21,9 +21,10 @@ std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, co
 // The same in two steps, where the working dtype is not f64: what the formula gives, and that rounded to storage.
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
                                                        int formula);
-std::vector<EnclosedTensor> finish_enclosures(const MetaOperator& op, const Call& call,
-                                              const std::vector<std::vector<Enclosure<double>>>& values,
-                                              const Profile& profile);
+template <class V>
+std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
+                                           const std::vector<std::vector<Enclosure<V>>>& values,
+                                           const Profile& profile);
 
 // What an honest implementation computes under the profile, with this thread's working_order().
 std::vector<Tensor> work(const MetaOperator& op, const Call& call, const Profile& profile, int formula);
