@@ -19,6 +19,12 @@ namespace {
 void merge(std::vector<EnclosedTensor>& into, const std::vector<EnclosedTensor>& other) {
   for (std::size_t k = 0; k < into.size(); ++k)
     for (std::size_t i = 0; i < into[k].radius.size(); ++i) {
+      if (std::isnan(into[k].centre[i]) && std::isfinite(other[k].centre[i])) {  // of a number by another formula
+        into[k].centre[i] = other[k].centre[i];
+        if (!into[k].low.empty()) into[k].low[i] = other[k].low[i];
+        into[k].radius[i] = into[k].deviation[i] = into[k].rho[i] = 0;
+        into[k].overflow[i] |= kNaN;
+      }
       into[k].radius[i] = std::max(into[k].radius[i], other[k].radius[i]);
       into[k].deviation[i] = std::max(into[k].deviation[i], other[k].deviation[i]);
       into[k].rho[i] = std::max(into[k].rho[i], other[k].rho[i]);

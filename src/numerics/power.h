@@ -24,21 +24,30 @@ Enclosure<V> power(const Enclosure<V>& a, const Enclosure<V>& b) {
   const V v = power(a.v, b.v);
   const double size = std::fabs(static_cast<double>(v)), base = a.magnitude();
   Enclosure<V> argument;  // b log |a|
-  double spread = 0;
+  double spread = 0, turned = 0;
   if (a.e > 0 || b.e > 0 || a.overflow || b.overflow) {
-    // A negative base has no power that is not whole, and its sign follows the exponent's last bit.
-    const bool is_smooth = base > a.e && !(a.v < 0 && b.e > 0) && !a.overflow && !b.overflow;
-    if (is_smooth) {
+    if (base > a.e && !a.overflow && !b.overflow) {
       const double slope = std::log(base), move = -std::log1p(-a.e / base);
       argument.e = b.magnitude() * move + b.e * (std::fabs(slope) + move);
       enclosure_detail::combine(argument, a, b.value() / a.value(), b, slope);
-      spread = size * std::expm1(argument.e);
+      // The largest that it may be, from its logarithm: v itself may have left double's range.
+      const double largest = std::exp(b.value() * slope * (1 + std::copysign(0x1p-50, b.value() * slope)) + argument.e);
+      spread = argument.e < 1 ? size * std::expm1(argument.e) : largest;
+      // A negative base has no power that is not whole, and its sign follows the exponent's last bit.
+      if (a.v < 0 && b.e > 0) {
+        turned = largest;
+        spread = 2 * largest;
+        argument.overflow = kNaN | (turned > arithmetic().max ? kPlusInfinity | kMinusInfinity : kNoOverflow);
+      }
     } else {
       argument.e = argument.s = spread = kInfinity;
       argument.overflow = kPlusInfinity | kMinusInfinity | kNaN;
     }
   }
-  return enclosure_detail::function(argument, v, size, spread, budget(Function::pow));
+  Enclosure<V> y = enclosure_detail::function(argument, v, size, spread, budget(Function::pow));
+  using Square = typename Enclosure<V>::Square;
+  y.s += Square(turned) * turned;
+  return y;
 }
 
 }  // namespace opdiff

@@ -2,6 +2,7 @@
 // numbers.
 #include "judge/judge.h"
 #include "ops/one_node.h"
+#include "ops/training_node.h"
 
 namespace opdiff {
 namespace {
@@ -228,6 +229,31 @@ TEST(Pow, PowersAndCorners) {
   EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-21})).rung, Rung::rounding);       // 2 ulp
   EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-17})).rung, Rung::approximation);  // 32 ulp
   EXPECT_EQ(judged(node, floats({1}, {right + 0x1p-8})).rung, Rung::defect);
+}
+
+TEST(Pow, GradientsAtCornersAndKinks) {
+  const Tensor x = floats({7}, {3, 2, 0, 0, 0, -2, 1}), y = floats({7}, {2, 0, 0, 1, 2, 3, -4});
+  OneNode node("Pow", 13, {}, {x, y, floats({7}, {1, 5, 1, 1, 1, 1, 2})}, 2);
+  node.node.domain = kGradientDomain;
+  const auto gradients = *node.run();
+  const double by_exponent = 9 * std::log(3.0), of_one = 5 * std::log(2.0);
+  EXPECT_TRUE(same(gradients[0], floats({7}, {6, 0, 0, 1, 0, 12, -8})));
+  EXPECT_TRUE(same(gradients[1], floats({7}, {by_exponent, of_one, 0, 0, 0, kNan, 0})));
+  // Below 0 the exponent's slope is NaN, or 0 by a convention, and no other number.
+  const auto got = [&](double slope) { return floats({7}, {by_exponent, of_one, 0, 0, 0, slope, 0}); };
+  EXPECT_EQ(judged(node, 1, got(0)).rung, Rung::convention);
+  EXPECT_EQ(judged(node, 1, got(1)).rung, Rung::defect);
+}
+
+TEST(Pow, AnExponentRoundedToAWholeNumberHasAPowerOfANegative) {
+  OneNode node("Pow", 13, {}, {floats({1}, {-0x1p-14}), floats({1}, {0x1p-26}), floats({1}, {0x1p12})}, 2);
+  node.node.domain = kGradientDomain;
+  EXPECT_TRUE(std::isnan((*node.run())[0].at(0)));  // X^(2^-26 - 1) is no real number, X^-1 is one
+  EXPECT_EQ(judged(node, floats({1}, {kNan})).rung, Rung::exact);
+  EXPECT_EQ(judged(node, floats({1}, {-1})).rung, Rung::rounding);
+  EXPECT_EQ(judged(node, floats({1}, {1})).rung, Rung::defect);
+  EXPECT_EQ(judged(node, floats({1}, {-1.1})).rung, Rung::defect);
+  EXPECT_EQ(judged(node, floats({1}, {kInf})).rung, Rung::defect);
 }
 
 TEST(LogSoftmax, RowsByOpset) {

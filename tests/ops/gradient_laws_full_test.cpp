@@ -123,6 +123,7 @@ TEST_P(Gradients, DotProductIdentity) {
     double own = 0;  // what the oracle's own rounding may have done to the gradient
     for (std::size_t k = 0; k < direction.size(); ++k)
       for (std::size_t i = 0; i < direction[k].size(); ++i) {
+        if (direction[k][i] == 0) continue;  // beside a kink there may be no number
         right.add(frame.outputs()[k][i], direction[k][i]);
         own += bounds[k].rho[i] * std::fabs(static_cast<double>(direction[k][i]));
       }
@@ -158,8 +159,8 @@ TEST_P(Gradients, SecondDerivativesAreSymmetric) {
     Total left, right;
     for (std::size_t k = 0; k < first.size(); ++k)
       for (std::size_t i = 0; i < first[k].size(); ++i) {
-        left.add(a[k][i].d, second[k][i]);
-        right.add(b[k][i].d, first[k][i]);
+        if (second[k][i] != 0) left.add(a[k][i].d, second[k][i]);
+        if (first[k][i] != 0) right.add(b[k][i].d, first[k][i]);
       }
     if (!math::is_finite(left.value) || !math::is_finite(right.value)) continue;
     if (!std::isfinite(left.magnitude) || !std::isfinite(right.magnitude)) continue;
