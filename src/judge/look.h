@@ -14,10 +14,13 @@ struct Look {
   double z;  // in deviations
 };
 
+// Sums of squares in between have a root as good as std::hypot's.
+inline constexpr double kLeastSquares = 0x1p-900, kLargestSquares = 0x1p900;
+
 // std::hypot where squares leave the range of double; it costs ten times as much.
 inline double hypotenuse(double a, double b) {
   const double squares = a * a + b * b;
-  return squares > 0x1p-900 && squares < 0x1p900 ? std::sqrt(squares) : std::hypot(a, b);
+  return squares > kLeastSquares && squares < kLargestSquares ? std::sqrt(squares) : std::hypot(a, b);
 }
 
 inline Look look(double y, const EnclosedElement& e) {

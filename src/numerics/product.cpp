@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/machines.h"
 #include "numerics/sum.h"
 
 namespace opdiff {
@@ -26,7 +27,6 @@ constexpr int kLanes = 8;
 static_assert(kPanelWidth == 2 * kLanes);
 using Lanes = double __attribute__((vector_size(kLanes * sizeof(double))));
 using LaneMask = std::int64_t __attribute__((vector_size(kLanes * sizeof(double))));
-#define OPDIFF_FOR_EACH_MACHINE __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 // The sums of one row of a against a panel's columns, so far.
 struct alignas(64) Tile {

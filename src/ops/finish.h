@@ -61,6 +61,24 @@ class Finish {
     return result;
   }
 
+  // The same of `count` neighbours, array by array; false where one of them must be looked at by itself: its last
+  // rounding is still to come, or it may overflow or be infinite.
+  [[nodiscard]] bool plain(const Enclosure<double>* x, std::size_t count, double* centre, double* radius,
+                           double* deviation, double* rho) const {
+    if (!already_rounded_ || flushes_) return false;
+    bool all = true;
+    for (std::size_t i = 0; i < count; ++i) {
+      centre[i] = x[i].v;
+      radius[i] = x[i].e;
+      rho[i] = x[i].e * own_;
+      deviation[i] = x[i].variance();
+      all &= x[i].overflow == kNoOverflow;
+    }
+    for (std::size_t i = 0; i < count; ++i) all &= std::fabs(centre[i]) + radius[i] <= largest_;
+    for (std::size_t i = 0; i < count; ++i) deviation[i] = std::sqrt(deviation[i]);
+    return all;
+  }
+
  private:
   using Square = typename Enclosure<V>::Square;
 
