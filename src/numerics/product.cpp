@@ -37,6 +37,10 @@ struct alignas(64) Tile {
   }
 };
 
+[[gnu::always_inline]] inline Lanes magnitude(Lanes x) {
+  return reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(x) & ~(LaneMask{} + (std::int64_t{1} << 63)));
+}
+
 // One term of each of a row's sums.
 [[gnu::always_inline]] inline void add_term(double factor, const double* row, Tile* tile) {
   const Lanes zero{}, factors = zero + factor;
@@ -45,8 +49,7 @@ struct alignas(64) Tile {
     __builtin_memcpy(&column, row + half * kLanes, sizeof column);
     const Lanes p = factors * column;
     tile->value[half] += p;
-    tile->magnitudes[half] +=
-        reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(p) & ~(LaneMask{} + (std::int64_t{1} << 63)));
+    tile->magnitudes[half] += magnitude(p);
     const Lanes both = p * p + tile->value[half] * tile->value[half];
     tile->squares[half] += reinterpret_cast<Lanes>(reinterpret_cast<LaneMask>(both) & (p != zero));
   }
@@ -111,6 +114,7 @@ struct Placement {
   ProductShape shape;
   bool transposed;
   const double* initial;
+  const double* added = nullptr;  // to the finished sums of row m
 
   std::int64_t index(std::int64_t m, std::int64_t n) const { return transposed ? n * shape.m + m : m * shape.n + n; }
   const double* start(std::int64_t m, std::int64_t n) const {
@@ -247,22 +251,35 @@ struct SumErrors {
   double gamma, half_eta;      // radius: gamma magnitudes + half_eta
   double rounding, underflow;  // variance: rounding squares + underflow
   double max;
+  double step, largest;  // of an addition after the sum: its unit roundoff, and where it overflows
 };
 
-// The enclosures of a tile's sums that round and overflow nowhere: `plain` where that is so.
+// The enclosures of a tile's sums that are rounded and overflow nowhere: `plain` where that is so.
 struct alignas(64) TileEnclosures {
-  Lanes radius[2], variance[2];
+  Lanes value[2], radius[2], variance[2];
   LaneMask plain[2];
 };
 
-// `exact`: the largest magnitudes of which nothing may be rounded.
-OPDIFF_FOR_EACH_MACHINE void enclose_tile(const Tile& tile, const SumErrors& errors, double exact,
+// `exact`: the largest magnitudes of which nothing may be rounded. `added` (nullptr: nothing) is added to each sum, as
+// Enclosure's + does it.
+OPDIFF_FOR_EACH_MACHINE void enclose_tile(const Tile& tile, const SumErrors& errors, double exact, const double* added,
                                           TileEnclosures* result) {
   for (int half = 0; half < 2; ++half) {
-    const Lanes radius = (errors.gamma * tile.magnitudes[half] + errors.half_eta) * kOutward;
+    Lanes value = tile.value[half];
+    Lanes radius = (errors.gamma * tile.magnitudes[half] + errors.half_eta) * kOutward;
+    Lanes variance = errors.rounding * tile.squares[half] + errors.underflow;
+    LaneMask plain = (tile.magnitudes[half] > exact) & (tile.magnitudes[half] + radius <= errors.max);
+    if (added) {
+      value += *added;
+      const Lanes size = magnitude(value), typical = errors.step * size;
+      radius = (radius + errors.step * (size + radius)) * kOutward;
+      variance += typical * typical / 3;
+      plain &= size + radius <= errors.largest;
+    }
+    result->value[half] = value;
     result->radius[half] = radius;
-    result->variance[half] = errors.rounding * tile.squares[half] + errors.underflow;
-    result->plain[half] = (tile.magnitudes[half] > exact) & (tile.magnitudes[half] + radius <= errors.max);
+    result->variance[half] = variance;
+    result->plain[half] = plain;
   }
 }
 
@@ -303,8 +320,13 @@ class Encloser {
   }
 
   SumErrors errors() const {
-    return {gamma_, terms_ * a_.eta_sum / 2, static_cast<double>(rounding_), static_cast<double>(underflow_),
-            a_.max_sum};
+    return {gamma_,
+            terms_ * a_.eta_sum / 2,
+            static_cast<double>(rounding_),
+            static_cast<double>(underflow_),
+            a_.max_sum,
+            a_.u,
+            a_.max};
   }
   // Magnitudes above this are of no sum that is_exact(): its quantum is at most `quantum`.
   double exact_up_to(int quantum) const { return exact_limit(quantum, a_.sum); }
@@ -337,6 +359,10 @@ void for_each_dot(const ProductShape& shape, T* out, const Load& dot) {
 
 void products(const ProductShape& s, const double* a, const double* b, const double* initial, double* out) {
   for (std::int64_t m = 0; m < s.m; ++m) std::fill_n(out + m * s.n, s.n, initial ? initial[m] : 0.0);
+  add_products(s, a, b, out);
+}
+
+void add_products(const ProductShape& s, const double* a, const double* b, double* out) {
   if (s.m == 0 || s.n == 0 || s.k == 0) return;
   static std::once_flag once;
   std::call_once(once,
@@ -411,22 +437,27 @@ void enclose_products(const Left& a, const ColumnPanels& b, const Placement& pla
   };
   dot_sums(a, b, place, [&](std::int64_t m, std::int64_t n, std::int64_t width, const Tile& tile) {
     TileEnclosures fast;
+    const double* const added = place.added ? place.added + m : nullptr;
     enclose_tile(tile, errors,
                  enclose.exact_up_to(product_quantum(rows.at_most(m), columns.at_most_of_all(n, width), nullptr)),
-                 &fast);
+                 narrows ? nullptr : added, &fast);
     Enclosure<double>* y = out + place.index(m, n);
     const std::int64_t step = place.transposed ? s.m : 1;
     for (std::int64_t j = 0; j < width; ++j, y += step) {
       const std::int64_t half = j / kLanes, lane = j % kLanes;
       if (!fast.plain[half][lane] || flushes) {
         *y = one(m, n + j, tile[j]);
+        if (added && !flushes) *y = *y + Enclosure<double>(*added);
         continue;
       }
       *y = {};
-      y->v = tile.value[half][lane];
+      y->v = fast.value[half][lane];
       y->e = fast.radius[half][lane];
       y->s = fast.variance[half][lane];
-      if (narrows) *y = enclosure_detail::rounded_sum(*y);
+      if (narrows) {
+        *y = enclosure_detail::rounded_sum(*y);
+        if (added) *y = *y + Enclosure<double>(*added);
+      }
     }
   });
   if (!flushes) return;
@@ -448,6 +479,8 @@ void enclose_products(const Left& a, const ColumnPanels& b, const Placement& pla
                out[i].s += lost * lost;
              }
            });
+  for (std::int64_t i = 0; place.added && i < s.m * s.n; ++i)
+    out[i] = out[i] + Enclosure<double>(place.added[place.transposed ? i % s.m : i / s.n]);
 }
 
 ColumnPanels panels_of(const double* b, std::int64_t columns) {
@@ -482,13 +515,13 @@ std::optional<SparseRows> sparse(const ProductShape& s, const double* a) {
 }  // namespace
 
 void products(const ProductShape& s, const double* a, const double* b, const double* initial, Enclosure<double>* out) {
-  products(s, a, panels_of(b, s.n), initial, out);
+  products(s, a, panels_of(b, s.n), initial, nullptr, out);
 }
 
-void products(const ProductShape& s, const double* a, const ColumnPanels& b, const double* initial,
+void products(const ProductShape& s, const double* a, const ColumnPanels& b, const double* initial, const double* added,
               Enclosure<double>* out) {
   const std::optional<SparseRows> some = arithmetic().flush_to_zero ? std::nullopt : sparse(s, a);
-  enclose_products({a, some ? &*some : nullptr, s.k}, b, {s, false, initial}, out);
+  enclose_products({a, some ? &*some : nullptr, s.k}, b, {s, false, initial, added}, out);
 }
 
 void transposed_products(const ProductShape& s, const SparseRows& a, const double* b, const double* initial,

@@ -19,6 +19,8 @@ struct ProductShape {
 };
 
 void products(const ProductShape& shape, const double* a, const double* b, const double* initial, double* out);
+// out += a b, the same way.
+void add_products(const ProductShape& shape, const double* a, const double* b, double* out);
 void products(const ProductShape& shape, const Quad* a, const Quad* b, const Quad* initial, Quad* out);
 void products(const ProductShape& shape, const std::int64_t* a, const std::int64_t* b, const std::int64_t* initial,
               std::int64_t* out);
@@ -36,8 +38,9 @@ void products(const ProductShape& shape, const double* a, const double* b, const
 inline constexpr std::int64_t kPanelWidth = 16;
 using ColumnPanels =
     std::function<void(std::int64_t n0, std::int64_t width, std::int64_t k0, std::int64_t k1, double* panel)>;
+// `added` (nullptr: nothing): what is added to a row's finished sums, one value a row.
 void products(const ProductShape& shape, const double* a, const ColumnPanels& b, const double* initial,
-              Enclosure<double>* out);
+              const double* added, Enclosure<double>* out);
 void products(const ProductShape& shape, const Quad* a, const Quad* b, const Quad* initial, Enclosure<Quad>* out);
 
 // A matrix by its elements that are not zero: those of row m are [starts[m], starts[m + 1]), in ascending columns.

@@ -1,5 +1,7 @@
 #include "ops/convolution.h"
 
+#include <cmath>
+
 namespace opdiff {
 
 Expected<Shape> convolution_kernel(const Call& call) {
@@ -58,6 +60,45 @@ bool is_sparse(const Convolution& c, const double* y) {
   const double whole = static_cast<double>(c.rows * c.taps()) * static_cast<double>(c.plane());
   // Panels have lanes that hold nothing; a term by itself costs more than one of a whole row.
   return terms * static_cast<double>(panels * kPanelWidth) * 1.5 < whole * static_cast<double>(c.depth);
+}
+
+bool is_mostly_zero(const Convolution& c, const double* y) {
+  const std::int64_t count = c.rows * c.positions(), some = count - std::count(y, y + count, 0.0);
+  return some * c.depth * 8 < count * (c.depth + 8);
+}
+
+bool all_finite(std::span<const double> values) {
+  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
+}
+
+void add_transposed(const Convolution& c, const double* y, const double* w, const std::vector<std::int64_t>& table,
+                    double* x) {
+  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane();
+  for (std::int64_t m = 0; m < c.rows; ++m)
+    for (std::int64_t o = 0; o < positions; ++o) {
+      const double value = y[m * positions + o];
+      if (value == 0) continue;
+      for (std::int64_t k = 0; k < taps; ++k) {
+        const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
+        for (std::int64_t d = 0; i >= 0 && d < c.depth; ++d)
+          x[d * plane + i] += value * w[(m * c.depth + d) * taps + k];
+      }
+    }
+}
+
+void add_weights(const Convolution& c, const double* y, const double* x, const std::vector<std::int64_t>& table,
+                 double* w) {
+  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane();
+  for (std::int64_t m = 0; m < c.rows; ++m)
+    for (std::int64_t o = 0; o < positions; ++o) {
+      const double value = y[m * positions + o];
+      if (value == 0) continue;
+      for (std::int64_t k = 0; k < taps; ++k) {
+        const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
+        for (std::int64_t d = 0; i >= 0 && d < c.depth; ++d)
+          w[(m * c.depth + d) * taps + k] += value * x[d * plane + i];
+      }
+    }
 }
 
 Reduction convolve_terms(const Convolution& c, const Tensor& x, const Tensor& w, std::int64_t index) {

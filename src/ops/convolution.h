@@ -100,10 +100,33 @@ SparseRows readings(const Convolution& c, const double* y, const std::vector<std
 // Whether a transposed convolution of y is less work element by element of y than with a whole matrix.
 bool is_sparse(const Convolution& c, const double* y);
 
-// y[n, m, o] = initial[m] + sum over c, k of x[n, c, o s - p + k d] w[m, c, k]. `initial` may be empty: zero.
+// Whether what is made of the elements of y that are not zero, one by one, is less work than a matrix product with all
+// of them: an element alone costs about as much as eight inside a product, unfolding the matrix a step for each.
+bool is_mostly_zero(const Convolution& c, const double* y);
+bool all_finite(std::span<const double> values);
+// The sums of convolve_transposed() and convolve_weights() for one image and group, the zeros of y left out; w and x
+// are finite. `table` is tap_table().
+void add_transposed(const Convolution& c, const double* y, const double* w, const std::vector<std::int64_t>& table,
+                    double* x);
+void add_weights(const Convolution& c, const double* y, const double* x, const std::vector<std::int64_t>& table,
+                 double* w);
+
+// Adds values[m] to the whole plane of channel m.
+template <class E, class T>
+[[gnu::flatten]] void add_to_channels(std::int64_t plane, std::span<const E> values, std::span<T> y) {
+  const std::int64_t channels = std::ssize(values);
+  T* element = y.data();
+  for (std::int64_t row = 0; row * plane < std::ssize(y); ++row) {
+    const T value(values[static_cast<std::size_t>(row % channels)]);
+    for (std::int64_t i = 0; i < plane; ++i, ++element) *element = *element + value;
+  }
+}
+
+// y[n, m, o] = initial[m] + sum over c, k of x[n, c, o s - p + k d] w[m, c, k], then + added[m]. `initial` and `added`
+// may be empty: zero, nothing.
 template <class E, class T>
 void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, std::span<const E> initial,
-              std::span<T> y) {
+              std::span<const E> added, std::span<T> y) {
   const std::int64_t taps = c.taps(), columns = c.positions(), depth = c.depth * taps;
   const std::vector<std::int64_t> table = padded_table(tap_table(c.window), c.plane());
   parallel_for(c.batch * c.group, [&](std::int64_t piece) {
@@ -112,12 +135,16 @@ void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, 
     const E* start = initial.empty() ? nullptr : initial.data() + g * c.rows;
     const Padded<E> image(x.data() + piece * c.depth * c.plane(), c.depth, c.plane());
     T* out = y.data() + piece * c.rows * columns;
+    const auto last =
+        added.empty() ? added : added.subspan(static_cast<std::size_t>(g * c.rows), static_cast<std::size_t>(c.rows));
     if constexpr (kTakesPanels<T>) {
-      products({c.rows, columns, depth}, weights, unfolding(image, table.data(), taps, columns), start, out);
+      products({c.rows, columns, depth}, weights, unfolding(image, table.data(), taps, columns), start,
+               last.empty() ? nullptr : last.data(), out);
     } else {
       const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(depth * columns));
       unfold(image, table.data(), taps, c.depth, columns, unfolded.get());
       products({c.rows, columns, depth}, weights, unfolded.get(), start, out);
+      if (!last.empty()) add_to_channels(columns, last, std::span<T>(out, static_cast<std::size_t>(c.rows * columns)));
     }
   });
 }
@@ -133,12 +160,18 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
     const ProductShape shape{c.depth, plane, c.rows * taps};
     const E* start = initial.empty() ? nullptr : initial.data() + g * c.depth;
     T* out = x.data() + piece * c.depth * plane;
-    if constexpr (kTakesPanels<T>) {
-      const std::span<const double> weights = w.subspan(static_cast<std::size_t>(g * c.rows * c.depth * taps),
-                                                        static_cast<std::size_t>(c.rows * c.depth * taps));
+    const std::span<const E> weights = w.subspan(static_cast<std::size_t>(g * c.rows * c.depth * taps),
+                                                 static_cast<std::size_t>(c.rows * c.depth * taps));
+    if constexpr (std::is_same_v<T, double>) {
       const double* image = y.data() + piece * c.rows * positions;
-      const auto finite = [](double v) { return std::isfinite(v); };
-      if (!arithmetic().flush_to_zero && is_sparse(c, image) && std::all_of(weights.begin(), weights.end(), finite)) {
+      if (is_mostly_zero(c, image) && all_finite(weights)) {
+        for (std::int64_t d = 0; d < c.depth; ++d) std::fill_n(out + d * plane, plane, start ? start[d] : 0.0);
+        return add_transposed(c, image, weights.data(), table, out);
+      }
+    }
+    if constexpr (kTakesPanels<T>) {
+      const double* image = y.data() + piece * c.rows * positions;
+      if (!arithmetic().flush_to_zero && is_sparse(c, image) && all_finite(weights)) {
         std::vector<double> b;  // row m * taps + k, a column for each channel
         b.reserve(weights.size());
         for (std::int64_t m = 0; m < c.rows; ++m)
@@ -157,7 +190,7 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
     }
     const Padded<E> outputs(y.data() + piece * c.rows * positions, c.rows, positions);
     if constexpr (kTakesPanels<T>) {
-      products(shape, turned.data(), unfolding(outputs, reader.data(), taps, plane), start, out);
+      products(shape, turned.data(), unfolding(outputs, reader.data(), taps, plane), start, nullptr, out);
     } else {
       const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(c.rows * taps * plane));
       unfold(outputs, reader.data(), taps, c.rows, plane, unfolded.get());
@@ -170,7 +203,31 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
 template <class E, class T>
 void convolve_weights(const Convolution& c, std::span<const E> y, std::span<const E> x, std::span<T> w) {
   const std::int64_t taps = c.taps(), columns = c.positions(), plane = c.plane(), depth = c.depth * taps;
-  const std::vector<std::int64_t> table = padded_table(tap_table(c.window), plane);
+  std::vector<std::int64_t> table = tap_table(c.window);
+  if constexpr (std::is_same_v<T, double>) {
+    std::fill(w.begin(), w.end(), 0.0);
+    const bool finite = all_finite(x);
+    const auto unfolded = std::make_unique_for_overwrite<double[]>(static_cast<std::size_t>(columns * depth));
+    for (std::int64_t piece = 0; piece < c.batch * c.group; ++piece) {
+      const double* image = x.data() + piece * c.depth * plane;
+      const double* left = y.data() + piece * c.rows * columns;
+      double* out = w.data() + piece % c.group * c.rows * depth;
+      if (finite && is_mostly_zero(c, left)) {
+        add_weights(c, left, image, table, out);
+        continue;
+      }
+      double* next = unfolded.get();
+      for (std::int64_t o = 0; o < columns; ++o)
+        for (std::int64_t channel = 0; channel < c.depth; ++channel)
+          for (std::int64_t k = 0; k < taps; ++k) {
+            const std::int64_t i = table[static_cast<std::size_t>(k * columns + o)];
+            *next++ = i < 0 ? 0 : image[channel * plane + i];
+          }
+      add_products({c.rows, depth, columns}, left, unfolded.get(), out);
+    }
+    return;
+  }
+  table = padded_table(std::move(table), plane);
   std::vector<std::int64_t> read_by;  // the same, output by output
   for (std::int64_t o = 0; o < columns; ++o)
     for (std::int64_t k = 0; k < taps; ++k) read_by.push_back(table[static_cast<std::size_t>(k * columns + o)]);
@@ -202,7 +259,7 @@ void convolve_weights(const Convolution& c, std::span<const E> y, std::span<cons
           ++n;
         }
       };
-      products(shape, left.data(), ColumnPanels(taken), nullptr, out);
+      products(shape, left.data(), ColumnPanels(taken), nullptr, nullptr, out);
       continue;
     }
     const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(c.batch * columns * depth));
@@ -227,17 +284,6 @@ void sum_channels(std::int64_t batch, std::int64_t plane, std::span<const E> val
       for (std::int64_t i = 0; i < plane; ++i)
         sum.add(T(values[static_cast<std::size_t>((n * channels + m) * plane + i)]));
     sums[static_cast<std::size_t>(m)] = sum.result();
-  }
-}
-
-// Adds values[m] to the whole plane of channel m.
-template <class E, class T>
-[[gnu::flatten]] void add_to_channels(std::int64_t plane, std::span<const E> values, std::span<T> y) {
-  const std::int64_t channels = std::ssize(values);
-  T* element = y.data();
-  for (std::int64_t row = 0; row * plane < std::ssize(y); ++row) {
-    const T value(values[static_cast<std::size_t>(row % channels)]);
-    for (std::int64_t i = 0; i < plane; ++i, ++element) *element = *element + value;
   }
 }
 

@@ -69,8 +69,8 @@ hardware) in the format of the operands.)";
     const auto y = frame.output(0, shape);
     const auto bias = call.has(2) ? frame.input(2) : std::span<const Exact>();
     const bool bias_first = frame.formula() == 1;
-    convolve(c, frame.input(0), frame.input(1), bias_first ? bias : std::span<const Exact>(), y);
-    if (!bias.empty() && !bias_first) add_to_channels(c.positions(), bias, y);
+    const std::span<const Exact> none;
+    convolve(c, frame.input(0), frame.input(1), bias_first ? bias : none, bias_first ? none : bias, y);
   }
 
   static constexpr std::string_view kGradientDocumentation =

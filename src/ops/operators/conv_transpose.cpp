@@ -96,7 +96,8 @@ dW of 16-bit tensors may be added up image by image, each sum stored (torch's co
     using Exact = typename GradientFrame<T>::Exact;
     const Convolution c = geometry(frame.call());
     const auto dy = frame.cotangent();
-    if (frame.wants(0)) convolve(c, dy, frame.input(1), std::span<const Exact>(), frame.gradient(0));
+    if (frame.wants(0))
+      convolve(c, dy, frame.input(1), std::span<const Exact>(), std::span<const Exact>(), frame.gradient(0));
     if (frame.wants(1)) {
       const DType storage = frame.call().dtype(0);
       if (frame.formula() == 1 && profiles_differ(storage))
