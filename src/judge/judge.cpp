@@ -198,6 +198,7 @@ class NodeJudge::State {
 
   void give_right_outputs(std::vector<Tensor> outputs) { values_ = std::move(outputs); }
   void leave_out_figures() { with_figures_ = false; }
+  void expect_order() { expects_order_ = true; }
 
  private:
   static constexpr int kDrawn = 1;  // the output that is random, where one is
@@ -244,7 +245,7 @@ class NodeJudge::State {
       return v;
     }
     if (exactly) return judge_exactly(*op_, call_, k, expected, got);
-    if (!ladder_) ladder_ = std::make_unique<Ladder>(*op_, call_, with_figures_);
+    if (!ladder_) ladder_ = std::make_unique<Ladder>(*op_, call_, with_figures_, expects_order_);
     return ladder_->judge(k, got, expected);
   }
 
@@ -254,7 +255,7 @@ class NodeJudge::State {
   std::string refusal_;
   Types types_;
   std::vector<Tensor> values_;
-  bool with_figures_ = true;
+  bool with_figures_ = true, expects_order_ = false;
   std::unique_ptr<Ladder> ladder_;
 };
 
@@ -265,6 +266,8 @@ NodeJudge::~NodeJudge() = default;
 void NodeJudge::give_right_outputs(std::vector<Tensor> outputs) { state_->give_right_outputs(std::move(outputs)); }
 
 void NodeJudge::leave_out_figures() { state_->leave_out_figures(); }
+
+void NodeJudge::expect_order() { state_->expect_order(); }
 
 std::vector<Verdict> NodeJudge::judge(std::span<const Tensor* const> got) { return state_->judge(got); }
 

@@ -29,6 +29,9 @@ class NodeJudge {
   void give_right_outputs(std::vector<Tensor> outputs);
   // Verdicts need not have classic figures: a pass over each tensor less.
   void leave_out_figures();
+  // What is likely to be found is a named order of summation, as in a like call before: it is looked for as soon as the
+  // definition does not explain a result. Where it explains it, a wider formula could do so, too.
+  void expect_order();
 
  private:
   class State;

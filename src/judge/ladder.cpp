@@ -60,8 +60,8 @@ Tensor narrow(const Tensor& x, const Format& format, Rounding rounding) {
 
 }  // namespace
 
-Ladder::Ladder(const MetaOperator& op, const Call& call, bool with_figures)
-    : op_(op), call_(call), with_figures_(with_figures) {
+Ladder::Ladder(const MetaOperator& op, const Call& call, bool with_figures, bool expects_order)
+    : op_(op), call_(call), with_figures_(with_figures), expects_order_(expects_order) {
   const DType dtype = working_dtype(op, call);
   profiles_.push_back(inner_f32(dtype));
   if (profiles_differ(dtype)) profiles_.push_back(inner_storage(dtype));
@@ -108,6 +108,13 @@ const Ladder::Yardstick& Ladder::narrowed(const Profile& profile, const Format& 
       merge(merged, enclose(op_, narrow_call, profile, f));
     return merged;
   });
+}
+
+// The first of all that try_rounding() tries.
+bool Ladder::try_definition(Attempt& attempt) {
+  const auto k = static_cast<std::size_t>(attempt.output());
+  const Profile& profile = profiles_.front();
+  return attempt.explain(Rung::rounding, rounding(profile, 0)[k], profile.name, std::string(op_.formulas[0]));
 }
 
 bool Ladder::try_rounding(Attempt& attempt) {
@@ -335,9 +342,11 @@ Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {
   Attempt attempt(op_, call_, output, got, expected);
   bool warn = false;
   static_cast<void>(  // the first that settles the attempt ends it
-      attempt.done() || try_rounding(attempt) || try_order(attempt, explain_bit_for_bit, &warn) ||
-      try_algorithms(attempt) || try_order(attempt, explain_by_order, &warn) || try_emulation(attempt) ||
-      try_approximation(attempt) || try_flush_to_zero(attempt) || try_precision(attempt) || try_conventions(attempt));
+      attempt.done() ||
+      (expects_order_ && (try_definition(attempt) || try_order(attempt, explain_bit_for_bit, &warn))) ||
+      try_rounding(attempt) || try_order(attempt, explain_bit_for_bit, &warn) || try_algorithms(attempt) ||
+      try_order(attempt, explain_by_order, &warn) || try_emulation(attempt) || try_approximation(attempt) ||
+      try_flush_to_zero(attempt) || try_precision(attempt) || try_conventions(attempt));
   Verdict v = attempt.verdict();
   v.warn = warn;
   return v;

@@ -18,8 +18,8 @@ class Attempt;
 
 class Ladder {
  public:
-  // `call` must outlive the ladder.
-  Ladder(const MetaOperator& op, const Call& call, bool with_figures = true);
+  // `call` must outlive the ladder. `expects_order`: NodeJudge::expect_order().
+  Ladder(const MetaOperator& op, const Call& call, bool with_figures = true, bool expects_order = false);
 
   // `expected` is the correctly rounded output.
   Verdict judge(int output, const Tensor& got, const Tensor& expected);
@@ -36,6 +36,7 @@ class Ladder {
 
   // The common case, before any yardstick is made.
   std::optional<Verdict> quickly(int output, const Tensor& got, const Tensor& expected);
+  bool try_definition(Attempt& attempt);
   bool try_rounding(Attempt& attempt);
   // `explain` is one of judge/orders.h; `warn` as in OrderExplanation.
   template <class Explain>
@@ -51,7 +52,7 @@ class Ladder {
 
   const MetaOperator& op_;
   const Call& call_;
-  bool with_figures_;
+  bool with_figures_, expects_order_;
   std::vector<Profile> profiles_;
   std::map<std::string, Yardstick> kept_;
   // What the first formula gives under the first profile, until somebody needs the yardstick.

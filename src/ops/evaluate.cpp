@@ -46,6 +46,8 @@ Tensor round_to_tensor(DType dtype, const Shape& shape, const std::vector<T>& va
   if constexpr (std::is_integral_v<T>) {
     const std::vector<std::int64_t> integers(values.begin(), values.end());
     return Tensor::from_int64s(dtype, shape, integers);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return Tensor::from_doubles(dtype, shape, values);
   } else {
     std::vector<double> doubles(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {

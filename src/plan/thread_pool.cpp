@@ -34,9 +34,9 @@ void ThreadPool::submit(std::function<void()> task) {
   changed_.notify_one();
 }
 
-void ThreadPool::wait(std::size_t unfinished) {
+void ThreadPool::wait() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return tasks_.size() + running_ <= unfinished; });
+  ended_.wait(lock, [&] { return tasks_.empty() && running_ == 0; });
 }
 
 void ThreadPool::work() {

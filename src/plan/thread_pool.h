@@ -20,8 +20,8 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   void submit(std::function<void()> task);
-  // Returns when every task submitted before has ended, or all but `unfinished` of them.
-  void wait(std::size_t unfinished = 0);
+  // Returns when every task submitted before has ended.
+  void wait();
 
  private:
   void work();

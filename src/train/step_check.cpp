@@ -64,13 +64,13 @@ const std::vector<CheckedNode>& StepCheck::nodes() {
 }
 
 void StepCheck::judge(int index, std::int64_t step, const Taken& taken, const std::vector<std::optional<Tensor>>& got,
-                      const std::vector<KnownDivergence>& known) {
+                      const std::vector<KnownDivergence>& known, char* by_order) {
   const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
-  CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
   const auto given = pointers_to(taken.inputs), returned = pointers_to(got);
   const int opset = graph_.opset(node.domain);
   NodeJudge judge(node, opset, given);
   judge.leave_out_figures();
+  if (*by_order != 0) judge.expect_order();
   if (!taken.outputs.empty()) judge.give_right_outputs(taken.outputs);
   const std::vector<Verdict> verdicts = judge.judge(returned);
   const Verdict* worst = nullptr;
@@ -80,6 +80,9 @@ void StepCheck::judge(int index, std::int64_t step, const Taken& taken, const st
     worst = &verdicts[k];
     output = node.outputs[k];
   }
+  *by_order = worst != nullptr && worst->rung == Rung::algorithm;
+  const std::lock_guard lock(rows_);
+  CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
   ++row.steps;
   if (worst == nullptr) return;
   if (std::any_of(verdicts.begin(), verdicts.end(), [](const Verdict& v) { return v.unproven; })) ++row.unproven;
@@ -122,12 +125,23 @@ void StepCheck::prepare(const TensorMap& inputs) {
 Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs, Outcome* outcome) {
   *outcome = {};
   OPDIFF_TRY(const auto chain, prepared_.valid() ? prepared_.get() : walk(inputs));  // judged after this returns
-  bool waited = false;
+  Turn& turn = turns_[static_cast<std::size_t>(steps_ % 2)];
+  turn.by_order.resize(graph_.nodes.size(), 0);
+  std::vector<std::function<void()>> tasks;
+  const auto submit = [&] {
+    turn.judged = std::make_shared<std::latch>(std::ssize(tasks));
+    for (auto& task : tasks)
+      pool_.submit([task = std::move(task), judged = turn.judged] {
+        task();
+        judged->count_down();
+      });
+  };
   for (std::size_t label = 0; label < groups_.size(); ++label) {
     Group& group = *groups_[label];
     Party& party = parties_[label];
     if (group.nodes.empty()) continue;
     if (!party.open) {  // the reference is what the others are judged by
+      const std::lock_guard lock(rows_);
       for (const int index : group.nodes) {
         CheckedNode& row = nodes_[static_cast<std::size_t>(index)];
         ++row.steps;
@@ -146,17 +160,19 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
     TensorMap feeds;
     for (const auto& [name, whole] : group.isolated.inputs) feeds[name] = chain->tensors.at(whole);
     if (outcome->ok()) *outcome = backend->run(group.handle, feeds);
-    if (!waited) pool_.wait(graph_.nodes.size());  // leaves what one step has to judge: no core waits for the next
-    waited = true;
+    // What one step has to judge may be left: no core waits for the next.
+    if (turn.judged) std::exchange(turn.judged, nullptr)->wait();
     if (!outcome->ok()) {
       if (is_death(outcome->kind)) ++party.deaths;
       outcome->reason =
           fmt::format("{}, nodes one by one: {}: {}", party.spec, to_string(outcome->kind), outcome->reason);
+      submit();
       return chain->outputs;
     }
     for (const int index : group.nodes) {
       const Node& node = graph_.nodes[static_cast<std::size_t>(index)];
       if (const auto failure = outcome->node_failures.find(node.id); failure != outcome->node_failures.end()) {
+        const std::lock_guard lock(rows_);
         nodes_[static_cast<std::size_t>(index)].failure = failure->second.second;
         continue;
       }
@@ -166,12 +182,14 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
         const auto value = found == group.name_of.end() ? outcome->outputs.end() : outcome->outputs.find(found->second);
         got.push_back(value == outcome->outputs.end() ? std::nullopt : std::optional<Tensor>(value->second));
       }
-      pool_.submit([this, index, step, chain, got = std::move(got), &known = group.known] {
+      char* const by_order = &turn.by_order[static_cast<std::size_t>(index)];
+      tasks.push_back([this, index, step, chain, got = std::move(got), &known = group.known, by_order] {
         const SerialScope serial;
-        judge(index, step, chain->nodes[static_cast<std::size_t>(index)], got, known);
+        judge(index, step, chain->nodes[static_cast<std::size_t>(index)], got, known, by_order);
       });
     }
   }
+  submit();
   ++steps_;
   return chain->outputs;
 }

@@ -5,7 +5,9 @@
 
 #include <array>
 #include <future>
+#include <latch>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -63,12 +65,20 @@ class StepCheck {
   };
   Expected<std::shared_ptr<const Chain>> walk(const TensorMap& inputs) const;
   void judge(int index, std::int64_t step, const Taken& taken, const std::vector<std::optional<Tensor>>& got,
-             const std::vector<KnownDivergence>& known);
+             const std::vector<KnownDivergence>& known, char* by_order);
 
   const Graph& graph_;
   const std::vector<int>& labels_;
   std::vector<Party>& parties_;
+  std::mutex rows_;  // a node may be judged in two steps at once
   std::vector<CheckedNode> nodes_;
+  // Of the last two steps, in turn. What a step of the same turn left is there: no step is begun before the one two
+  // steps before has been judged.
+  struct Turn {
+    std::shared_ptr<std::latch> judged;
+    std::vector<char> by_order;  // whether an order of summation explained the node
+  };
+  std::array<Turn, 2> turns_;
   std::vector<std::unique_ptr<Group>> groups_;  // by party
   std::int64_t steps_ = 0;
   std::future<Expected<std::shared_ptr<const Chain>>> prepared_;
