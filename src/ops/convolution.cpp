@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/machines.h"
+
 namespace opdiff {
 
 Expected<Shape> convolution_kernel(const Call& call) {
@@ -71,34 +73,56 @@ bool all_finite(std::span<const double> values) {
   return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
+namespace {
+
+OPDIFF_FOR_EACH_MACHINE void add_multiple(double factor, const double* values, std::int64_t count, double* sums) {
+  for (std::int64_t i = 0; i < count; ++i) sums[i] += factor * values[i];
+}
+
+// Calls take(o) for the outputs that are not zero in every channel.
+template <class Take>
+void for_each_output(const Convolution& c, const double* y, const Take& take) {
+  const std::int64_t positions = c.positions();
+  for (std::int64_t o = 0; o < positions; ++o) {
+    bool some = false;
+    for (std::int64_t m = 0; m < c.rows && !some; ++m) some = y[m * positions + o] != 0;
+    if (some) take(o);
+  }
+}
+
+}  // namespace
+
 void add_transposed(const Convolution& c, const double* y, const double* w, const std::vector<std::int64_t>& table,
                     double* x) {
-  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane();
-  for (std::int64_t m = 0; m < c.rows; ++m)
-    for (std::int64_t o = 0; o < positions; ++o) {
-      const double value = y[m * positions + o];
-      if (value == 0) continue;
-      for (std::int64_t k = 0; k < taps; ++k) {
-        const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
-        for (std::int64_t d = 0; i >= 0 && d < c.depth; ++d)
-          x[d * plane + i] += value * w[(m * c.depth + d) * taps + k];
-      }
+  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane(), depth = c.depth * taps;
+  std::vector<double> patch(static_cast<std::size_t>(depth));
+  for_each_output(c, y, [&](std::int64_t o) {
+    std::fill(patch.begin(), patch.end(), 0.0);
+    for (std::int64_t m = 0; m < c.rows; ++m)
+      if (const double value = y[m * positions + o]; value != 0)
+        add_multiple(value, w + m * depth, depth, patch.data());
+    for (std::int64_t k = 0; k < taps; ++k) {
+      const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
+      for (std::int64_t d = 0; i >= 0 && d < c.depth; ++d)
+        x[d * plane + i] += patch[static_cast<std::size_t>(d * taps + k)];
     }
+  });
 }
 
 void add_weights(const Convolution& c, const double* y, const double* x, const std::vector<std::int64_t>& table,
                  double* w) {
-  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane();
-  for (std::int64_t m = 0; m < c.rows; ++m)
-    for (std::int64_t o = 0; o < positions; ++o) {
-      const double value = y[m * positions + o];
-      if (value == 0) continue;
-      for (std::int64_t k = 0; k < taps; ++k) {
-        const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
-        for (std::int64_t d = 0; i >= 0 && d < c.depth; ++d)
-          w[(m * c.depth + d) * taps + k] += value * x[d * plane + i];
-      }
+  const std::int64_t taps = c.taps(), positions = c.positions(), plane = c.plane(), depth = c.depth * taps;
+  std::vector<double> patch(static_cast<std::size_t>(depth));
+  for_each_output(c, y, [&](std::int64_t o) {
+    for (std::int64_t k = 0; k < taps; ++k) {
+      const std::int64_t i = table[static_cast<std::size_t>(k * positions + o)];
+      for (std::int64_t d = 0; d < c.depth; ++d)
+        patch[static_cast<std::size_t>(d * taps + k)] = i < 0 ? 0 : x[d * plane + i];
     }
+    for (std::int64_t m = 0; m < c.rows; ++m)
+      if (const double value = y[m * positions + o]; value != 0)
+        add_multiple(value, patch.data(), depth, w + m * depth);
+  });
 }
 
 Reduction convolve_terms(const Convolution& c, const Tensor& x, const Tensor& w, std::int64_t index) {
