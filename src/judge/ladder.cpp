@@ -80,7 +80,7 @@ std::string Ladder::key_of(const Profile& profile, int last) {
 const Ladder::Yardstick& Ladder::rounding(const Profile& profile, int last) {
   const std::string key = key_of(profile, last);
   return yardstick(key, [&] {
-    if (last == 0 && !first_.empty() && key == key_of(profiles_.front(), 0))
+    if (last == 0 && !first_.empty() && !streamed_ && key == key_of(profiles_.front(), 0))
       return finish_outputs(op_, call_, std::exchange(first_, {}), profile);
     Yardstick merged = last == 0 ? enclose(op_, call_, profile, 0) : rounding(profile, last - 1);
     if (last > 0) merge(merged, enclose(op_, call_, profile, last));
@@ -329,12 +329,22 @@ bool Ladder::try_emulation(Attempt& attempt) {
 std::optional<Verdict> Ladder::quickly(int output, const Tensor& got, const Tensor& expected) {
   const auto k = static_cast<std::size_t>(output);
   const Profile& profile = profiles_.front();
-  const std::string formula(op_.formulas[0]);
-  if (const auto kept = kept_.find(key_of(profile, 0)); kept != kept_.end())
-    return quick_pass(op_, call_, output, got, expected, kept->second[k], profile.name, formula, with_figures_);
   if (got.dtype() != DType::f32 || working_dtype(op_, call_) == DType::f64) return std::nullopt;
-  if (first_.empty()) first_ = enclosures(op_, call_, profile, 0);
-  return quick_pass(op_, call_, output, got, expected, first_[k], profile, formula, with_figures_);
+  QuickPass pass(op_, call_, output, got, expected, profile, std::string(op_.formulas[0]), with_figures_);
+  if (const auto kept = kept_.find(key_of(profile, 0)); kept != kept_.end()) {
+    pass.look(kept->second[k]);
+    return pass.verdict();
+  }
+  if (first_.empty() || (first_[k].empty() && got.size() > 0)) {
+    // What an order must explain, or is judged again, needs the whole yardstick all the same.
+    const int streamed = expects_order_ || streamed_ ? -1 : output;
+    const auto take = [&](std::int64_t first, std::span<const Enclosure<double>> values) { pass.look(first, values); };
+    first_ = enclosures(op_, call_, profile, 0, streamed, take);
+    streamed_ = first_[k].empty() && got.size() > 0;
+    if (streamed_) return pass.verdict();
+  }
+  pass.look(0, first_[k]);
+  return pass.verdict();
 }
 
 Verdict Ladder::judge(int output, const Tensor& got, const Tensor& expected) {

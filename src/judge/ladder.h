@@ -57,6 +57,7 @@ class Ladder {
   std::map<std::string, Yardstick> kept_;
   // What the first formula gives under the first profile, until somebody needs the yardstick.
   std::vector<std::vector<Enclosure<double>>> first_;
+  bool streamed_ = false;  // one of its outputs went by piece by piece and is empty
 };
 
 }  // namespace opdiff

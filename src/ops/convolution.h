@@ -123,18 +123,19 @@ template <class E, class T>
 }
 
 // y[n, m, o] = initial[m] + sum over c, k of x[n, c, o s - p + k d] w[m, c, k], then + added[m]. `initial` and `added`
-// may be empty: zero, nothing.
-template <class E, class T>
+// may be empty: zero, nothing. `make(count, fill)` has the pieces of y, one an image and group, filled by
+// fill(i, piece) (Frame::output_pieces).
+template <class T, class E, class Make>
 void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, std::span<const E> initial,
-              std::span<const E> added, std::span<T> y) {
+              std::span<const E> added, const Make& make) {
   const std::int64_t taps = c.taps(), columns = c.positions(), depth = c.depth * taps;
   const std::vector<std::int64_t> table = padded_table(tap_table(c.window), c.plane());
-  parallel_for(c.batch * c.group, [&](std::int64_t piece) {
+  make(c.batch * c.group, [&](std::int64_t piece, std::span<T> y) {
     const std::int64_t g = piece % c.group;
     const E* weights = w.data() + g * c.rows * depth;
     const E* start = initial.empty() ? nullptr : initial.data() + g * c.rows;
     const Padded<E> image(x.data() + piece * c.depth * c.plane(), c.depth, c.plane());
-    T* out = y.data() + piece * c.rows * columns;
+    T* out = y.data();
     const auto last =
         added.empty() ? added : added.subspan(static_cast<std::size_t>(g * c.rows), static_cast<std::size_t>(c.rows));
     if constexpr (kTakesPanels<T>) {
@@ -144,22 +145,22 @@ void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, 
       const auto unfolded = std::make_unique_for_overwrite<E[]>(static_cast<std::size_t>(depth * columns));
       unfold(image, table.data(), taps, c.depth, columns, unfolded.get());
       products({c.rows, columns, depth}, weights, unfolded.get(), start, out);
-      if (!last.empty()) add_to_channels(columns, last, std::span<T>(out, static_cast<std::size_t>(c.rows * columns)));
+      if (!last.empty()) add_to_channels(columns, last, y);
     }
   });
 }
 
-// x[n, c, i] = initial[c] + sum over m, k of y[n, m, o] w[m, c, k] where o s - p + k d = i.
-template <class E, class T>
+// x[n, c, i] = initial[c] + sum over m, k of y[n, m, o] w[m, c, k] where o s - p + k d = i. `make` as above.
+template <class T, class E, class Make>
 void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<const E> w, std::span<const E> initial,
-                         std::span<T> x) {
+                         const Make& make) {
   const std::int64_t taps = c.taps(), plane = c.plane(), positions = c.positions();
   const std::vector<std::int64_t> table = tap_table(c.window), reader = padded_table(tap_readers(c, table), positions);
-  parallel_for(c.batch * c.group, [&](std::int64_t piece) {
+  make(c.batch * c.group, [&](std::int64_t piece, std::span<T> x) {
     const std::int64_t g = piece % c.group;
     const ProductShape shape{c.depth, plane, c.rows * taps};
     const E* start = initial.empty() ? nullptr : initial.data() + g * c.depth;
-    T* out = x.data() + piece * c.depth * plane;
+    T* out = x.data();
     const std::span<const E> weights = w.subspan(static_cast<std::size_t>(g * c.rows * c.depth * taps),
                                                  static_cast<std::size_t>(c.rows * c.depth * taps));
     if constexpr (std::is_same_v<T, double>) {

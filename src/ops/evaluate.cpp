@@ -162,6 +162,15 @@ std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, c
   return enclose_with(op.kernels.enclosure, call, profile, formula);
 }
 
+std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
+                                                       int formula, int streamed, Frame<Enclosure<double>>::Take take) {
+  const ProfileScope scope(profile);
+  Frame<Enclosure<double>> frame(call, formula);
+  frame.stream(streamed, std::move(take));
+  op.kernels.enclosure(frame);
+  return std::move(frame.outputs());
+}
+
 template <class V>
 std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
                                            const std::vector<std::vector<Enclosure<V>>>& values,

@@ -21,6 +21,9 @@ std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, co
 // The same in two steps, where the working dtype is not f64: what the formula gives, and that rounded to storage.
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
                                                        int formula);
+// The same, but output `streamed` goes to `take` where the formula makes it piece by piece (Frame::stream).
+std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
+                                                       int formula, int streamed, Frame<Enclosure<double>>::Take take);
 template <class V>
 std::vector<EnclosedTensor> finish_outputs(const MetaOperator& op, const Call& call,
                                            const std::vector<std::vector<Enclosure<V>>>& values,

@@ -1,6 +1,7 @@
 // What a formula is written against: inputs as exact scalars, outputs as arrays of the scalar it is instantiated for.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <type_traits>
@@ -8,6 +9,7 @@
 
 #include "numerics/dual.h"
 #include "numerics/enclosure.h"
+#include "numerics/parallel.h"
 #include "numerics/product.h"
 #include "numerics/sum.h"
 #include "ops/call.h"
@@ -57,7 +59,31 @@ class Frame {
   }
   std::vector<std::vector<T>>& outputs() { return outputs_; }
 
+  // Output k made piece by piece: fill(i, piece) fills the i-th of `count` equal pieces, zero before, on any thread.
+  template <class Fill>
+  void output_pieces(int k, const Shape& shape, std::int64_t count, const Fill& fill) {
+    const std::int64_t size = count > 0 ? element_count(shape) / count : 0;
+    if (k != streamed_) {
+      const std::span<T> y = output(k, shape);
+      return parallel_for(count, [&](std::int64_t i) { fill(i, y.subspan(at(i * size), at(size))); });
+    }
+    outputs_.resize(std::max(outputs_.size(), at(k) + 1));
+    parallel_for(count, [&](std::int64_t i) {
+      std::vector<T> piece(at(size));
+      fill(i, std::span<T>(piece));
+      take_(i * size, piece);
+    });
+  }
+  // Before the formula runs: if it makes output k piece by piece, take(first element, piece) gets the pieces, in any
+  // order and on any thread, and the output itself stays empty. A large one is never written to memory then.
+  using Take = std::function<void(std::int64_t first, std::span<const T> piece)>;
+  void stream(int k, Take take) {
+    streamed_ = k;
+    take_ = std::move(take);
+  }
+
  private:
+  static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   static std::vector<Exact> load(const Tensor& tensor) {
     if constexpr (std::is_same_v<Exact, double>) {
       return tensor.to_doubles();
@@ -78,6 +104,8 @@ class Frame {
   int formula_;
   std::map<int, std::vector<Exact>> inputs_;
   std::vector<std::vector<T>> outputs_;
+  int streamed_ = -1;
+  Take take_;
 };
 
 }  // namespace opdiff

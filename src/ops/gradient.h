@@ -71,6 +71,12 @@ class GradientFrame {
     given_.push_back(k);
     return frame_.output(k, call().shape(k));
   }
+  // The same, piece by piece (Frame::output_pieces).
+  template <class Fill>
+  void gradient_pieces(int k, std::int64_t count, const Fill& fill) {
+    given_.push_back(k);
+    frame_.output_pieces(k, call().shape(k), count, fill);
+  }
 
  private:
   Frame<T>& frame_;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <mutex>
+
 #include "judge/attack.h"
 #include "judge/attempt.h"
 #include "ops/evaluate.h"
@@ -50,7 +52,9 @@ int compare(const MetaOperator& op, bool spoil) {
         got = Tensor::from_doubles(DType::f32, got.shape(), y);
       }
       const int output = static_cast<int>(k);
-      const auto quick = quick_pass(op, call, output, got, right[k], yardstick[k], profile.name, "formula", true);
+      QuickPass pass(op, call, output, got, right[k], profile, "formula", true);
+      pass.look(yardstick[k]);
+      const auto quick = pass.verdict();
       Attempt attempt(op, call, output, got, right[k]);
       const bool was_exact = attempt.done();
       const bool explained = was_exact || attempt.explain(Rung::rounding, yardstick[k], profile.name, "formula");
@@ -73,6 +77,61 @@ TEST(QuickPass, SaysWhatTheAttemptSays) {
       compare(*op, true);
     }
   EXPECT_GT(honest, 300);
+}
+
+// Pieces of odd sizes from last to first, and what a formula hands out piece by piece, must say what the whole says.
+TEST(QuickPass, PiecesInAnyOrderSayWhatTheWholeSays) {
+  constexpr std::size_t kPiece = 7;
+  int compared = 0, streamed = 0;
+  for (const auto& operators : {all_operators(), all_gradients()})
+    for (const MetaOperator* op : operators) {
+      if (!op->kernels.working || !(op->types & type_bit(DType::f32)) || op->exact || op->movement) continue;
+      for (std::uint64_t index = 0; index < kCases; ++index) {
+        const Sample sample = make_sample(*op, DType::f32, 6, index);
+        const std::vector<const Tensor*> inputs = sample.pointers();
+        const Call call(sample.node, sample.opset, inputs);
+        const Profile profile = inner_f32(DType::f32);
+        const std::vector<Tensor> right = values(*op, call), made = work(*op, call, profile, 0);
+        const std::vector<std::vector<Enclosure<double>>> whole = enclosures(*op, call, profile, 0);
+        for (std::size_t k = 0; k < whole.size() && k < made.size(); ++k) {
+          if (made[k].dtype() != DType::f32 || made[k].size() == 0) continue;
+          const int output = static_cast<int>(k);
+          SCOPED_TRACE(std::string(op->name) + " case " + std::to_string(index));
+          const auto quick = [&](const auto& look) {
+            QuickPass pass(*op, call, output, made[k], right[k], profile, "formula", true);
+            look(pass);
+            return pass.verdict();
+          };
+          const auto all = quick([&](QuickPass& pass) { pass.look(0, whole[k]); });
+          const auto pieces = quick([&](QuickPass& pass) {
+            for (std::size_t end = whole[k].size(); end > 0; end -= std::min(kPiece, end)) {
+              const std::size_t first = end - std::min(kPiece, end);
+              pass.look(static_cast<std::int64_t>(first), std::span(whole[k]).subspan(first, end - first));
+            }
+          });
+          std::size_t taken = 0;
+          std::mutex mutex;
+          const auto handed = quick([&](QuickPass& pass) {
+            enclosures(*op, call, profile, 0, output,
+                       [&](std::int64_t first, std::span<const Enclosure<double>> piece) {
+                         pass.look(first, piece);
+                         const std::lock_guard lock(mutex);
+                         taken += piece.size();
+                       });
+          });
+          ASSERT_EQ(all.has_value(), pieces.has_value());
+          if (all) expect_same(*pieces, *all);
+          compared += all.has_value();
+          if (taken == 0) continue;
+          ++streamed;
+          ASSERT_EQ(taken, whole[k].size());
+          ASSERT_EQ(all.has_value(), handed.has_value());
+          if (all) expect_same(*handed, *all);
+        }
+      }
+    }
+  EXPECT_GT(compared, 300);
+  EXPECT_GT(streamed, 20);
 }
 
 }  // namespace

@@ -32,7 +32,12 @@ TEST(SparseConvolution, IsTheDenseOne) {
     const std::vector<double> y = draw(rng, c.batch * c.group * c.rows * c.positions(), 0.9), w = draw(rng, weights, 0);
     const auto transposed = [&]<class T>(const std::vector<double>& y, const std::vector<double>& w, T) {
       std::vector<T> x(static_cast<std::size_t>(inputs));
-      convolve_transposed(c, std::span(y), std::span(w), std::span<const double>(), std::span(x));
+      convolve_transposed<T>(c, std::span(y), std::span(w), std::span<const double>(),
+                             [&](std::int64_t count, const auto& fill) {
+                               const std::size_t size = x.size() / static_cast<std::size_t>(count);
+                               for (std::int64_t i = 0; i < count; ++i)
+                                 fill(i, std::span(x).subspan(static_cast<std::size_t>(i) * size, size));
+                             });
       return x;
     };
     std::vector<double> y_size = y, w_size = w;
@@ -44,7 +49,9 @@ TEST(SparseConvolution, IsTheDenseOne) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       EXPECT_NEAR(x[i].v, value[i], 1e-13 * magnitudes[i]);
       const double radius = gamma(terms, arithmetic().u) * magnitudes[i];
-      if (!x[i].exact()) EXPECT_NEAR(x[i].e, radius, 1e-9 * radius + terms * arithmetic().eta);
+      if (!x[i].exact()) {
+        EXPECT_NEAR(x[i].e, radius, 1e-9 * radius + terms * arithmetic().eta);
+      }
     }
   }
 }

@@ -66,11 +66,11 @@ hardware) in the format of the operands.)";
     const Convolution c = geometry(call);
     Shape shape{c.batch, call.shape(1)[0]};
     shape.insert(shape.end(), c.window.output.begin(), c.window.output.end());
-    const auto y = frame.output(0, shape);
     const auto bias = call.has(2) ? frame.input(2) : std::span<const Exact>();
     const bool bias_first = frame.formula() == 1;
     const std::span<const Exact> none;
-    convolve(c, frame.input(0), frame.input(1), bias_first ? bias : none, bias_first ? none : bias, y);
+    convolve<T>(c, frame.input(0), frame.input(1), bias_first ? bias : none, bias_first ? none : bias,
+                [&](std::int64_t count, const auto& fill) { frame.output_pieces(0, shape, count, fill); });
   }
 
   static constexpr std::string_view kGradientDocumentation =
@@ -83,7 +83,9 @@ dB[m] = sum over n, o of dY[n, m, o])";
     using Exact = typename GradientFrame<T>::Exact;
     const Convolution c = geometry(frame.call());
     const auto dy = frame.cotangent();
-    if (frame.wants(0)) convolve_transposed(c, dy, frame.input(1), std::span<const Exact>(), frame.gradient(0));
+    if (frame.wants(0))
+      convolve_transposed<T>(c, dy, frame.input(1), std::span<const Exact>(),
+                             [&](std::int64_t count, const auto& fill) { frame.gradient_pieces(0, count, fill); });
     if (frame.wants(1)) convolve_weights(c, dy, frame.input(0), frame.gradient(1));
     if (frame.wants(2)) sum_channels(c.batch, c.positions(), dy, frame.gradient(2));
   }

@@ -77,11 +77,18 @@ summation, and in whether the products of each tap are added up in a tensor of t
     const Convolution c = geometry(call);
     Shape shape{c.batch, c.group * c.depth};
     shape.insert(shape.end(), c.window.input.begin(), c.window.input.end());
-    const auto y = frame.output(0, shape);
     const auto bias = call.has(2) ? frame.input(2) : std::span<const Exact>();
     const bool bias_first = frame.formula() == 1;
-    convolve_transposed(c, frame.input(0), frame.input(1), bias_first ? bias : std::span<const Exact>(), y);
-    if (!bias.empty() && !bias_first) add_to_channels(c.plane(), bias, y);
+    convolve_transposed<T>(c, frame.input(0), frame.input(1), bias_first ? bias : std::span<const Exact>(),
+                           [&](std::int64_t count, const auto& fill) {
+                             frame.output_pieces(0, shape, count, [&](std::int64_t i, std::span<T> piece) {
+                               fill(i, piece);
+                               const auto first = static_cast<std::size_t>(i % c.group * c.depth),
+                                          own = static_cast<std::size_t>(c.depth);
+                               if (!bias.empty() && !bias_first)
+                                 add_to_channels(c.plane(), bias.subspan(first, own), piece);
+                             });
+                           });
   }
 
   static constexpr std::string_view kGradientDocumentation =
@@ -97,7 +104,9 @@ dW of 16-bit tensors may be added up image by image, each sum stored (torch's co
     const Convolution c = geometry(frame.call());
     const auto dy = frame.cotangent();
     if (frame.wants(0))
-      convolve(c, dy, frame.input(1), std::span<const Exact>(), std::span<const Exact>(), frame.gradient(0));
+
+      convolve<T>(c, dy, frame.input(1), std::span<const Exact>(), std::span<const Exact>(),
+                  [&](std::int64_t count, const auto& fill) { frame.gradient_pieces(0, count, fill); });
     if (frame.wants(1)) {
       const DType storage = frame.call().dtype(0);
       if (frame.formula() == 1 && profiles_differ(storage))
