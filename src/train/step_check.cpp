@@ -23,7 +23,7 @@ struct StepCheck::Group {
   std::map<std::string, std::string> name_of;  // tensor of the whole graph -> output of `isolated`
   int handle = -1;
   int of_death = 0;
-  std::vector<KnownDivergence> known;
+  std::optional<std::vector<KnownDivergence>> known;  // read once: what is being judged looks at it
 };
 
 StepCheck::StepCheck(const Graph& graph, const TypeMap& types, const std::vector<int>& labels,
@@ -155,7 +155,9 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
       *outcome = backend->prepare(group.isolated.graph, {.isolated = true}, &group.handle);
       if (!outcome->ok()) group.handle = -1;
       group.of_death = party.deaths;
-      OPDIFF_TRY(group.known, known_divergences(backend->info()));
+      if (!group.known) {
+        OPDIFF_TRY(group.known, known_divergences(backend->info()));
+      }
     }
     TensorMap feeds;
     for (const auto& [name, whole] : group.isolated.inputs) feeds[name] = chain->tensors.at(whole);
@@ -183,7 +185,7 @@ Expected<TensorMap> StepCheck::check(std::int64_t step, const TensorMap& inputs,
         got.push_back(value == outcome->outputs.end() ? std::nullopt : std::optional<Tensor>(value->second));
       }
       char* const by_order = &turn.by_order[static_cast<std::size_t>(index)];
-      tasks.push_back([this, index, step, chain, got = std::move(got), &known = group.known, by_order] {
+      tasks.push_back([this, index, step, chain, got = std::move(got), &known = *group.known, by_order] {
         const SerialScope serial;
         judge(index, step, chain->nodes[static_cast<std::size_t>(index)], got, known, by_order);
       });
