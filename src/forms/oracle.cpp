@@ -240,6 +240,7 @@ std::map<std::string, Verdict> explained_outputs(const Outcome& outcome, const R
           explained[node.outputs[k]] = verdicts[k];
     }
     made.insert(node.outputs.begin(), node.outputs.end());
+    made.erase("");  // an output that nobody asked for is no input of a node that lacks an optional one
     return {};
   };
   if (!evaluate_graph(side.graph, inputs_of(side.graph, c.inputs), visit)) return {};

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "forms/laws.h"
+#include "ops/meta_operator.h"
 
 namespace opdiff {
 namespace {
@@ -49,6 +50,23 @@ TEST(ExplainedOutputs, OfOneNode) {
       EXPECT_TRUE(explained_outputs(outcome, c->sides[0], *c).empty()) << describe(*c, 0);
     }
   EXPECT_GT(wrong, 0);  // by the floor alone
+}
+
+TEST(ExplainedOutputs, AnAbsentInputWasMadeByNoNode) {
+  const Tensor x = Tensor::from_doubles(DType::f32, {2}, std::vector<double>{-3, 3}),
+               most = Tensor::from_doubles(DType::f32, {}, std::vector<double>{1});
+  RunnableCase c;
+  c.inputs = {{"x", x}, {"most", most}};
+  RunnableSide side;
+  side.graph.opsets[std::string(kGradientDomain)] = 1;
+  for (const auto& [name, tensor] : c.inputs)
+    side.graph.inputs.push_back({name, DType::f32, std::vector<Dimension>(tensor.shape().size())});
+  side.graph.nodes = {{"product", "Mul", std::string(kGradientDomain), {"x", "x", "x"}, {"", "db"}, {}},
+                      {"bound", "Clip", "", {"x", "", "most"}, {"y"}, {}}};
+  side.graph.outputs = {{"db"}, {"y"}};
+  Outcome outcome;
+  outcome.outputs["y"] = Tensor::from_doubles(DType::f32, {2}, std::vector<double>{-3, 1});
+  EXPECT_EQ(explained_outputs(outcome, side, c).count("y"), 1u);
 }
 
 }  // namespace
