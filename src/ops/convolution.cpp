@@ -66,7 +66,7 @@ bool is_sparse(const Convolution& c, const double* y) {
 
 bool is_mostly_zero(const Convolution& c, const double* y) {
   const std::int64_t count = c.rows * c.positions(), some = count - std::count(y, y + count, 0.0);
-  return some * c.depth * 8 < count * (c.depth + 8);
+  return some * 3 < count;
 }
 
 bool all_finite(std::span<const double> values) {

@@ -100,8 +100,8 @@ SparseRows readings(const Convolution& c, const double* y, const std::vector<std
 // Whether a transposed convolution of y is less work element by element of y than with a whole matrix.
 bool is_sparse(const Convolution& c, const double* y);
 
-// Whether what is made of the elements of y that are not zero, one by one, is less work than a matrix product with all
-// of them: an element alone costs about as much as eight inside a product, unfolding the matrix a step for each.
+// Whether less than a third of y, one image and group, is not zero: an element alone costs about as much as three inside
+// a matrix product.
 bool is_mostly_zero(const Convolution& c, const double* y);
 bool all_finite(std::span<const double> values);
 // The sums of convolve_transposed() and convolve_weights() for one image and group, the zeros of y left out; w and x
