@@ -37,6 +37,7 @@ Enclosure<V> power(const Enclosure<V>& a, const Enclosure<V>& b) {
       if (a.v < 0 && b.e > 0) {
         turned = largest;
         spread = 2 * largest;
+        argument.e = std::max(argument.e, std::numeric_limits<double>::denorm_min());  // of 1 the logarithm is exact
         argument.overflow = kNaN | (turned > arithmetic().max ? kPlusInfinity | kMinusInfinity : kNoOverflow);
       }
     } else {

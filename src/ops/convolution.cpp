@@ -1,7 +1,5 @@
 #include "ops/convolution.h"
 
-#include <cmath>
-
 #include "base/machines.h"
 
 namespace opdiff {
@@ -67,10 +65,6 @@ bool is_sparse(const Convolution& c, const double* y) {
 bool is_mostly_zero(const Convolution& c, const double* y) {
   const std::int64_t count = c.rows * c.positions(), some = count - std::count(y, y + count, 0.0);
   return some * 3 < count;
-}
-
-bool all_finite(std::span<const double> values) {
-  return std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
 }
 
 namespace {

@@ -100,10 +100,13 @@ SparseRows readings(const Convolution& c, const double* y, const std::vector<std
 // Whether a transposed convolution of y is less work element by element of y than with a whole matrix.
 bool is_sparse(const Convolution& c, const double* y);
 
-// Whether less than a third of y, one image and group, is not zero: an element alone costs about as much as three inside
-// a matrix product.
+// Whether less than a third of y, one image and group, is not zero: an element alone costs about as much as three
+// inside a matrix product.
 bool is_mostly_zero(const Convolution& c, const double* y);
-bool all_finite(std::span<const double> values);
+template <class E>
+bool all_finite(std::span<const E> values) {
+  return std::all_of(values.begin(), values.end(), [](const E& v) { return math::is_finite(v); });
+}
 // The sums of convolve_transposed() and convolve_weights() for one image and group, the zeros of y left out; w and x
 // are finite. `table` is tap_table().
 void add_transposed(const Convolution& c, const double* y, const double* w, const std::vector<std::int64_t>& table,
@@ -150,6 +153,31 @@ void convolve(const Convolution& c, std::span<const E> x, std::span<const E> w, 
   });
 }
 
+// One image and group of convolve_transposed() with the terms that there are and no others: beside an infinite weight
+// the zeros that stand for the rest would be NaN. `reader` is padded.
+template <class T, class E>
+void sum_transposed(const Convolution& c, const E* y, const E* w, const E* initial,
+                    const std::vector<std::int64_t>& reader, T* x) {
+  const std::int64_t taps = c.taps(), plane = c.plane(), positions = c.positions();
+  std::vector<E> left, right;
+  std::vector<T> sums(static_cast<std::size_t>(c.depth));
+  for (std::int64_t i = 0; i < plane; ++i) {
+    std::vector<std::int64_t> terms;  // m * taps + k
+    right.clear();
+    for (std::int64_t m = 0; m < c.rows; ++m)
+      for (std::int64_t k = 0; k < taps; ++k)
+        if (const std::int64_t o = reader[static_cast<std::size_t>(k * plane + i)]; o < positions) {
+          terms.push_back(m * taps + k);
+          right.push_back(y[m * positions + o]);
+        }
+    left.clear();
+    for (std::int64_t d = 0; d < c.depth; ++d)
+      for (const std::int64_t term : terms) left.push_back(w[(term / taps * c.depth + d) * taps + term % taps]);
+    products({c.depth, 1, std::ssize(terms)}, left.data(), right.data(), initial, sums.data());
+    for (std::int64_t d = 0; d < c.depth; ++d) x[d * plane + i] = sums[static_cast<std::size_t>(d)];
+  }
+}
+
 // x[n, c, i] = initial[c] + sum over m, k of y[n, m, o] w[m, c, k] where o s - p + k d = i. `make` as above.
 template <class T, class E, class Make>
 void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<const E> w, std::span<const E> initial,
@@ -163,16 +191,20 @@ void convolve_transposed(const Convolution& c, std::span<const E> y, std::span<c
     T* out = x.data();
     const std::span<const E> weights = w.subspan(static_cast<std::size_t>(g * c.rows * c.depth * taps),
                                                  static_cast<std::size_t>(c.rows * c.depth * taps));
+    if constexpr (std::is_same_v<E, double> || std::is_same_v<E, Quad>) {
+      if (!all_finite(weights))
+        return sum_transposed(c, y.data() + piece * c.rows * positions, weights.data(), start, reader, out);
+    }
     if constexpr (std::is_same_v<T, double>) {
       const double* image = y.data() + piece * c.rows * positions;
-      if (is_mostly_zero(c, image) && all_finite(weights)) {
+      if (is_mostly_zero(c, image)) {
         for (std::int64_t d = 0; d < c.depth; ++d) std::fill_n(out + d * plane, plane, start ? start[d] : 0.0);
         return add_transposed(c, image, weights.data(), table, out);
       }
     }
     if constexpr (kTakesPanels<T>) {
       const double* image = y.data() + piece * c.rows * positions;
-      if (!arithmetic().flush_to_zero && is_sparse(c, image) && all_finite(weights)) {
+      if (!arithmetic().flush_to_zero && is_sparse(c, image)) {
         std::vector<double> b;  // row m * taps + k, a column for each channel
         b.reserve(weights.size());
         for (std::int64_t m = 0; m < c.rows; ++m)

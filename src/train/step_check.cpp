@@ -16,6 +16,27 @@ bool CheckedNode::is_defect() const {
   return count(Rung::defect) > 0 || count(Rung::unlikely) >= kUnlikelySteps;
 }
 
+void add_rows(const std::vector<CheckedNode>& rows, std::vector<CheckedNode>* to) {
+  if (to->empty()) {
+    *to = rows;
+    return;
+  }
+  for (std::size_t k = 0; k < rows.size(); ++k) {
+    const CheckedNode& row = rows[k];
+    CheckedNode& sum = (*to)[k];
+    sum.steps += row.steps;
+    sum.known += row.known;
+    sum.unproven += row.unproven;
+    for (std::size_t rung = 0; rung < row.rungs.size(); ++rung) sum.rungs[rung] += row.rungs[rung];
+    if (!row.failure.empty()) sum.failure = row.failure;
+    const bool is_first = row.worst.rung == sum.worst.rung && row.worst_step < sum.worst_step;
+    if (row.worst_step == 0 || (sum.worst_step != 0 && row.worst.rung <= sum.worst.rung && !is_first)) continue;
+    sum.worst = row.worst;
+    sum.output = row.output;
+    sum.worst_step = row.worst_step;
+  }
+}
+
 // The nodes of one backend side by side, in one graph that is prepared once.
 struct StepCheck::Group {
   std::vector<int> nodes;

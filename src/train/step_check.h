@@ -34,6 +34,9 @@ struct CheckedNode {
   bool is_defect() const;
 };
 
+// Adds the rows of one check to those of another of the same nodes (steps of batches of another size).
+void add_rows(const std::vector<CheckedNode>& rows, std::vector<CheckedNode>* to);
+
 class StepCheck {
  public:
   // What is given must outlive it.

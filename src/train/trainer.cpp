@@ -59,6 +59,7 @@ struct Program {
   StepGraph step;    // of a step
   BoundModel model;  // of the model alone
   std::unique_ptr<AssignedGraph> assigned;
+  std::unique_ptr<StepCheck> check;  // where steps are proven
 };
 
 class Trainer {
@@ -80,7 +81,8 @@ class Trainer {
     result_.specs = assignment_.specs;
     result_.nodes_of.assign(assignment_.specs.size(), 0);
     for (const int label : assignment_.labels) ++result_.nodes_of[static_cast<std::size_t>(label)];
-    if (check_) result_.checked = check_->nodes();
+    for (auto& [batch, program] : programs_)
+      if (program.check) add_rows(program.check->nodes(), &result_.checked);
     return std::move(result_);
   }
 
@@ -208,15 +210,17 @@ class Trainer {
   }
 
   void build() {
-    check_.reset();
     tests_.clear();
-    for (auto& [batch, program] : programs_)
-      program.assigned = std::make_unique<AssignedGraph>(program.step.training.graph, program.step.types,
-                                                         assignment_.labels, parties_, &program.step.training.training);
+    for (auto& [batch, program] : programs_) {
+      const Graph& graph = program.step.training.graph;
+      program.check.reset();
+      program.assigned = std::make_unique<AssignedGraph>(graph, program.step.types, assignment_.labels, parties_,
+                                                         &program.step.training.training);
+      if (options_.check_every > 0 || options_.check_last)
+        program.check =
+            std::make_unique<StepCheck>(graph, program.step.types, assignment_.labels, parties_, options_.threads);
+    }
     result_.segments = main_->assigned->segment_count();
-    if (options_.check_every > 0 || options_.check_last)
-      check_ = std::make_unique<StepCheck>(main_->step.training.graph, main_->step.types, assignment_.labels, parties_,
-                                           options_.threads);
   }
 
   std::map<std::string, std::string> made_with(const std::string& model_sum) const {
@@ -344,16 +348,15 @@ class Trainer {
     const auto rows = rows_of(place_);
     Program& program = program_of(rows);
     const TensorMap inputs = inputs_of(program.step, rows);
-    const bool checked = check_ && program.step.types.at(kLabel).shape == main_->step.types.at(kLabel).shape &&
-                         ((options_.check_every > 0 && step_ % options_.check_every == 0) ||
-                          (options_.check_last && step_ + 1 == last_full_step()));
-    if (checked) check_->prepare(inputs);
+    const bool checked =
+        (options_.check_every > 0 && step_ % options_.check_every == 0) || (options_.check_last && step_ + 1 == total_);
+    if (checked) program.check->prepare(inputs);
     const auto start = std::chrono::steady_clock::now();
     Outcome outcome;
     if (!attempt([&] { return outcome = program.assigned->run(inputs); })) return false;
     result_.step_seconds += seconds_since(start);
     ++result_.steps_run;
-    if (checked && !judge(inputs, outcome)) return false;
+    if (checked && !judge(program, inputs, outcome)) return false;
     if (free_ && !drift(program, inputs, outcome)) return false;
 
     const Tensor& loss = outcome.outputs.at(kLoss);
@@ -380,12 +383,6 @@ class Trainer {
     return true;
   }
 
-  // The last step of the training that is of a whole batch, from 1.
-  std::int64_t last_full_step() const {
-    const bool rest = train_.size() % recipe_.batch != 0;
-    return rest && total_ % per_epoch_ == 0 && total_ > 1 ? total_ - 1 : total_;
-  }
-
   template <class Run>
   bool attempt(const Run& run) {
     std::string reason;
@@ -408,12 +405,12 @@ class Trainer {
     return false;
   }
 
-  bool judge(const TensorMap& inputs, const Outcome& own) {
+  bool judge(const Program& program, const TensorMap& inputs, const Outcome& own) {
     TensorMap reference;
     std::string error;
     const bool done = attempt([&] {
       Outcome outcome;
-      auto outputs = check_->check(step_ + 1, inputs, &outcome);
+      auto outputs = program.check->check(step_ + 1, inputs, &outcome);
       if (!outputs) return Outcome::failure(OutcomeKind::error, outputs.error().message);
       reference = *std::move(outputs);
       return outcome;
@@ -423,7 +420,7 @@ class Trainer {
     point.step = step_ + 1;
     point.loss = own.outputs.at(kLoss).at(0);
     point.reference_loss = reference.at(kLoss).at(0);
-    for (const auto& [name, next] : main_->step.next) {
+    for (const auto& [name, next] : program.step.next) {
       const std::vector<double> a = own.outputs.at(next).to_doubles(), b = reference.at(next).to_doubles();
       for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
         if (const double difference = std::fabs(a[i] - b[i]); difference > point.difference) {
@@ -433,8 +430,8 @@ class Trainer {
     }
     // The floor costs several steps: it is measured once.
     if (result_.lockstep.empty() && point.difference > 0) {
-      const auto floor = noise_floor(main_->step.training.graph, inputs, kFloorRuns, recipe_.seed);
-      const std::string& next = main_->step.next.at(point.tensor);
+      const auto floor = noise_floor(program.step.training.graph, inputs, kFloorRuns, recipe_.seed);
+      const std::string& next = program.step.next.at(point.tensor);
       if (floor) {
         const FloorComparison compared = compare_with_floor(own.outputs.at(next), reference.at(next), floor->at(next));
         point.reading = compared.rms;
@@ -588,7 +585,6 @@ class Trainer {
   std::map<std::int64_t, Program> programs_;  // by rows of a batch
   Program* main_ = nullptr;
   std::map<std::int64_t, Program> tests_;  // prepared anew for each test: the weights are constants in them
-  std::unique_ptr<StepCheck> check_;
   std::unique_ptr<FreeRun> free_;
   std::map<std::string, std::string> made_with_;
 

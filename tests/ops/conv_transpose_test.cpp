@@ -62,6 +62,12 @@ TEST(ConvTranspose, ByHand) {
 }
 
 // The odd element of the padding is at the end with SAME_UPPER, else at the beginning; ONNX's text of ConvTranspose-22.
+TEST(ConvTranspose, AnInfiniteWeightMeetsNoZerosBetweenInputs) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const Tensor x = tensor({1, 1, 3}, {1, 2, 3}), w = tensor({1, 1, 2}, {inf, 1});
+  EXPECT_TRUE(conv_transpose({x, w}, {{"strides", Shape{2}}}).bit_equal(tensor({1, 1, 6}, {inf, 1, inf, 2, inf, 3})));
+}
+
 TEST(ConvTranspose, PaddingThatFollowsFromTheSize) {
   const Tensor x = tensor({1, 1, 2}, {1, 10}), w = tensor({1, 1, 3}, {1, 2, 3});
   const Attributes strides{{"strides", Shape{2}}};

@@ -256,6 +256,16 @@ TEST(Pow, AnExponentRoundedToAWholeNumberHasAPowerOfANegative) {
   EXPECT_EQ(judged(node, floats({1}, {kInf})).rung, Rung::defect);
 }
 
+TEST(Pow, ARoundedExponentTurnsTheSignOfAPowerOfMinusOne) {
+  const double y = 0x1p25;  // y - 1 has no f32
+  OneNode node("Pow", 13, {}, {floats({1}, {-1}), floats({1}, {y}), floats({1}, {1})}, 2);
+  node.node.domain = kGradientDomain;
+  EXPECT_EQ((*node.run())[0].at(0), -y);
+  EXPECT_EQ(judged(node, floats({1}, {-y})).rung, Rung::exact);
+  EXPECT_EQ(judged(node, floats({1}, {y})).rung, Rung::rounding);
+  EXPECT_EQ(judged(node, floats({1}, {3 * y})).rung, Rung::defect);
+}
+
 TEST(LogSoftmax, RowsByOpset) {
   const Tensor x = floats({1, 2, 2}, {0, 0, 0, 0});
   EXPECT_FLOAT_EQ(static_cast<float>(run("LogSoftmax", 13, {}, {x}).at(0)), static_cast<float>(-std::log(2.0)));
