@@ -92,6 +92,7 @@ struct NamedOrder {
   std::string name;
   std::vector<std::size_t> visit;  // permutation of the terms; empty: index order
   SumOrder order;
+  std::size_t part = 0;  // so many terms at a time are a sum of their own, which is then added; 0: all are one sum
 };
 
 // The terms in the order of permuted axes.
@@ -122,26 +123,42 @@ std::vector<std::size_t> channel_blocked(const Shape& extents, std::int64_t bloc
 }
 
 std::vector<NamedOrder> likely_orders(const Shape& extents) {
-  std::vector<std::pair<std::string, std::vector<std::size_t>>> walks;
+  struct Walk {
+    std::string name;
+    std::vector<std::size_t> visit;
+    std::int64_t slice;  // terms of one step of the outermost loop
+  };
+  std::vector<Walk> walks;
+  const std::int64_t n = element_count(extents);
   std::vector<int> axes(extents.size());
   std::iota(axes.begin(), axes.end(), 0);
   do {
     std::string name = "axes";
     for (const int a : axes) name += " " + std::to_string(a);
-    walks.emplace_back(name, permuted(extents, axes));
+    const std::int64_t outermost = axes.empty() ? 1 : extents[static_cast<std::size_t>(axes[0])];
+    walks.push_back({name, permuted(extents, axes), n / std::max<std::int64_t>(outermost, 1)});
   } while (axes.size() <= 4 && std::next_permutation(axes.begin(), axes.end()));
   if (extents.size() > 1)
     for (const std::int64_t block : {8, 16})
       if (extents[0] > block)
-        walks.emplace_back("channel blocks of " + std::to_string(block), channel_blocked(extents, block));
+        walks.push_back(
+            {"channel blocks of " + std::to_string(block), channel_blocked(extents, block), n / extents[0] * block});
   std::vector<NamedOrder> orders;
-  for (const auto& [name, visit] : walks)
+  for (const auto& [name, visit, slice] : walks)
     for (const int lanes : {1, 2, 4, 8, 16})
       for (const bool fused : {false, true})
         orders.push_back(
             {fmt::format("{}, {} {}{}", name, lanes, lanes == 1 ? "lane" : "lanes", fused ? ", fused" : ""),
              visit,
              {SumOrder::Kind::lanes, lanes, fused, 0}});
+  // Kernels that keep a slice's sum in registers and add it to what is in memory.
+  for (const auto& [name, visit, slice] : walks)
+    for (const bool fused : {false, true})
+      if (slice > 1 && slice < n)
+        orders.push_back({fmt::format("{}, slice by slice{}", name, fused ? ", fused" : ""),
+                          visit,
+                          {SumOrder::Kind::sequential, 1, fused, 0},
+                          static_cast<std::size_t>(slice)});
   orders.push_back({"pairwise", {}, {SumOrder::Kind::pairwise, 1, false, 0}});
   for (const bool fused : {false, true})
     orders.push_back({fused ? "last to first, fused" : "last to first", {}, {SumOrder::Kind::reversed, 1, fused, 0}});
@@ -171,6 +188,18 @@ struct Way {
   Scaling scaling;
 };
 
+// The first `start` terms, one at most, begin the sum; the rest is added part by part.
+double sum_by_parts(std::span<const double> a, std::span<const double> b, const NamedOrder& order, std::size_t start,
+                    const Format& format) {
+  double total = start > 0 ? a[0] : 0;
+  for (std::size_t k = start; k < a.size(); k += order.part) {
+    const std::size_t count = std::min(order.part, a.size() - k);
+    const double part = sum_in_order(a.subspan(k, count), b.empty() ? b : b.subspan(k, count), order.order, format);
+    total = k == 0 ? part : round_to(total + part, format);
+  }
+  return total;
+}
+
 double emulate(const Reduction& r, const NamedOrder& order, Scaling scaling, const Format& format) {
   const bool bias_first = scaling == Scaling::terms_after_bias, scales = r.factor != 1 && scaling != Scaling::result;
   const std::size_t first = bias_first ? 1 : 0;
@@ -180,7 +209,7 @@ double emulate(const Reduction& r, const NamedOrder& order, Scaling scaling, con
     a[k + first] = scales ? round_to(r.a[index] * r.factor, format) : r.a[index];
     if (!r.b.empty()) b[k + first] = r.b[index];
   }
-  double y = sum_in_order(a, b, order.order, format);
+  double y = order.part == 0 ? sum_in_order(a, b, order.order, format) : sum_by_parts(a, b, order, first, format);
   if (r.factor != 1 && !scales) y = round_to(y * r.factor, format);
   if (r.has_bias && !bias_first) y = round_to(y + r.bias, format);
   return r.divisor == 1 ? y : round_to(y / r.divisor, format);

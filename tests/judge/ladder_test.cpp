@@ -285,6 +285,34 @@ TEST(Algorithm, OrderBesideSumsThatOverflow) {
   EXPECT_TRUE(on(judge(right + 4 * (honest - right)), Rung::unlikely));
 }
 
+// oneDNN's convolutions: sixteen channels of every tap are summed in registers, then added to the sum in memory. Each
+// channel's taps cancel, so that the partial sums of index order are small and those of this one are not.
+TEST(Algorithm, SlicesThatAreSumsOfTheirOwnAreAnOrder) {
+  constexpr int kImages = 40, kChannels = 32, kTaps = 9, kBlock = 16;
+  const Tensor noise = random_tensor(DType::f32, {kImages, kChannels, 3, 3}, 4);
+  const Tensor x = changed(noise, [&](std::int64_t i, double v) {
+    const std::int64_t tap = i % kTaps;
+    return tap == 8 ? 1e-3 * v : (tap % 2 == 0 ? 1 : -1) * (1.5 + 0.2 * noise.at(i / kTaps * kTaps) + 1e-4 * v);
+  });
+  const Tensor w = random_tensor(DType::f32, {1, kChannels, 3, 3}, 5, 1e-4, 1);
+  const Case c = make_case("Conv", {x, w});
+  std::vector<double> y;
+  for (int n = 0; n < kImages; ++n) {
+    float total = 0;
+    for (int first = 0; first < kChannels; first += kBlock) {
+      float part = 0;
+      for (int tap = 0; tap < kTaps; ++tap)
+        for (int channel = first; channel < first + kBlock; ++channel)
+          part = std::fma(static_cast<float>(x.at((n * kChannels + channel) * kTaps + tap)),
+                          static_cast<float>(w.at(channel * kTaps + tap)), part);
+      total = first == 0 ? part : total + part;
+    }
+    y.push_back(total);
+  }
+  const Verdict v = c.judge(from(DType::f32, {kImages, 1, 1, 1}, y));
+  EXPECT_TRUE(on(v, Rung::algorithm, "order of summation: channel blocks of 16, slice by slice, fused"));
+}
+
 TEST(Algorithm, OrderOfSumsThatCancelInIndexOrder) {
   // 1 - 1 + t: nothing but the quotient is rounded in index order; t is lost in any order that adds it to 1 first.
   const Case c = make_case("ReduceMean", {from(DType::f32, {1, 3}, {1, -1, 0x1.5p-26})},
