@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "base/file.h"
@@ -101,8 +103,8 @@ void print_checks(const Arguments& arguments, const TrainResult& result) {
   for (std::size_t r = 0; r < total.size(); ++r)
     if (total[r] > 0)
       counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", total[r], to_string(static_cast<Rung>(r)));
-  fmt::print("\nproven: {} nodes judged in {} steps: {}{}\n", judged, result.lockstep.size(), counts,
-             known > 0 ? fmt::format(", {} known", known) : "");
+  fmt::print("\nproven: {} nodes judged in {} step{}: {}{}\n", judged, result.lockstep.size(),
+             result.lockstep.size() == 1 ? "" : "s", counts, known > 0 ? fmt::format(", {} known", known) : "");
   const std::size_t shown = arguments.details ? rows.size() : 12;
   std::size_t printed = 0;
   for (const CheckedNode* node : rows) {
@@ -161,6 +163,19 @@ std::string lockstep_csv(const std::vector<LockstepPoint>& points) {
   for (const LockstepPoint& p : points)
     text += fmt::format("{},{},{},{},{}\n", p.step, p.loss, p.reference_loss, p.difference, p.tensor);
   return text;
+}
+
+// A table of steps whose first column is the step, after the rows that a run which this one resumes left there.
+Expected<void> write_steps(const fs::path& path, bool resumes, std::int64_t first, const std::string& csv) {
+  const std::size_t header = csv.find('\n') + 1;
+  std::string text = csv.substr(0, header);
+  if (resumes && fs::exists(path)) {
+    OPDIFF_TRY(const std::string before, read_file(path, std::uint64_t{1} << 30));
+    std::istringstream lines(before);
+    for (std::string line; std::getline(lines, line);)
+      if (const std::int64_t step = std::atoll(line.c_str()); step > 0 && step < first) text += line + "\n";
+  }
+  return write_file_atomically(path, text + csv.substr(header));
 }
 
 // Other runs, by the names of their folders.
@@ -307,13 +322,18 @@ Expected<int> run_training(const Arguments& arguments) {
                result.deaths > 0 ? fmt::format("; {} deaths of backends", result.deaths) : "");
   std::fflush(stdout);
   if (!result.lockstep.empty())
-    OPDIFF_RETURN_IF_ERROR(write_file_atomically(recipe.out / "lockstep.csv", lockstep_csv(result.lockstep)));
+    OPDIFF_RETURN_IF_ERROR(write_steps(recipe.out / "lockstep.csv", arguments.resume, result.lockstep.front().step,
+                                       lockstep_csv(result.lockstep)));
   if (!result.drift.empty())
-    OPDIFF_RETURN_IF_ERROR(write_file_atomically(recipe.out / "drift.csv", drift_csv(result.drift)));
+    OPDIFF_RETURN_IF_ERROR(
+        write_steps(recipe.out / "drift.csv", arguments.resume, result.drift.front().step, drift_csv(result.drift)));
   const std::string kept = result.step > 0 ? fmt::format("; go on with --resume ({})", recipe.out.string()) : "";
   switch (result.end) {
     case TrainEnd::finished: break;
-    case TrainEnd::interrupted: return make_error("interrupted after step {}{}", result.step, kept);
+    case TrainEnd::interrupted:
+      if (!result.has_defect()) return make_error("interrupted after step {}{}", result.step, kept);
+      fmt::print(stderr, "opdiff: interrupted after step {}{}\n", result.step, kept);
+      return kDefect;
     case TrainEnd::died:
       fmt::print(stderr, "opdiff: {}{}\n", escape_controls(result.reason), kept);
       return kBackendDied;
@@ -359,7 +379,8 @@ void add_train_command(CLI::App& app, int* status) {
   command->add_option("--steps", arguments->steps, "at most so many steps")->check(CLI::Range(1, 1000000000));
   command->add_flag("--resume", arguments->resume, "go on from the checkpoint in --out");
   command->add_option("--check", arguments->check,
-                      "every, last or N (each N-th step): judge every forward, backward and update node of the step\n"
+                      "every, last or N (the first step and each N-th after it): judge every forward, backward and "
+                      "update node of the step\n"
                       "on its own backend, and the whole step against the reference from the same state");
   command->add_flag(
       "--free", arguments->free,
@@ -382,7 +403,8 @@ void add_train_command(CLI::App& app, int* status) {
   command->add_flag("--details", arguments->details, "with --check: every node");
   command->add_flag("--quiet", arguments->quiet, "no progress, no epochs");
   command->footer(
-      "Exit status: 0 trained, 1 --check found a defect, 2 cannot run or stopped (a bad recipe, a NaN, Ctrl-C), 3 a "
+      "Exit status: 0 trained, 1 --check found a defect, 2 cannot run or stopped (a bad recipe, a NaN, Ctrl-C; 1 "
+      "outranks it), 3 a "
       "backend\ncrashed, hung or ran out of memory. A checkpoint is kept in each case.\n\n"
       "Examples:\n"
       "  opdiff train examples/lenet5/lenet5.toml --backend torch\n"

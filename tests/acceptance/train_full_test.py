@@ -316,7 +316,16 @@ def proven(tally: Tally, folder: pathlib.Path) -> None:
     done = train(folder, "--backend", "torch", "--steps", "3", "--check", "every", out="healthy")
     tally.case("healthy torch: every step proven", expect(done, CLEAN, "proven:", "in 3 steps", "lockstep:"))
     done = train(folder, "--bind", "Conv=torch", "--steps", "2", "--check", "last", out="mixed")
-    tally.case("a mixture", expect(done, CLEAN, "in 1 steps"))
+    tally.case("a mixture", expect(done, CLEAN, "in 1 step:"))
+    done = train(folder, "--backend", "torch", "--epochs", "1", "--check", "every", out="epoch")
+    tally.case("the last batch, of 8 rows and not 16, too", expect(done, CLEAN, "in 13 steps"))
+    lockstep = (folder / "epoch" / "lockstep.csv").read_text().splitlines()
+    done = train(folder, "--backend", "torch", "--epochs", "2", "--check", "5", "--resume", out="epoch")
+    faults = expect(done, CLEAN, "in 3 steps")  # 16, 21, 26
+    resumed = (folder / "epoch" / "lockstep.csv").read_text().splitlines()
+    if resumed[: len(lockstep)] != lockstep or len(resumed) != len(lockstep) + 3:
+        faults.append(f"lockstep.csv has {len(resumed)} lines after {len(lockstep)}")
+    tally.case("a resumed run keeps the steps that were proven before", faults)
     faulty = "faulty:base=torch,node=fc,fault=scale"
     done = train(
         folder, "--backend", "torch", "--bind", f"fc={faulty}", "--steps", "3", "--check", "every", out="faulty"
