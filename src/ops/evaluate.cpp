@@ -159,7 +159,7 @@ std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, co
 
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
                                                        int formula) {
-  return enclose_with(op.kernels.enclosure, call, profile, formula);
+  return enclosures(op, call, profile, formula, -1, nullptr);
 }
 
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,

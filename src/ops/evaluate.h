@@ -21,7 +21,8 @@ std::vector<EnclosedTensor> enclose(const MetaOperator& op, const Call& call, co
 // The same in two steps, where the working dtype is not f64: what the formula gives, and that rounded to storage.
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
                                                        int formula);
-// The same, but output `streamed` goes to `take` where the formula makes it piece by piece (Frame::stream).
+// The same, but output `streamed` goes to `take` where the formula makes it piece by piece (Frame::stream); -1: none
+// does.
 std::vector<std::vector<Enclosure<double>>> enclosures(const MetaOperator& op, const Call& call, const Profile& profile,
                                                        int formula, int streamed, Frame<Enclosure<double>>::Take take);
 template <class V>
